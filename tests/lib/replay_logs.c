@@ -118,7 +118,10 @@ bool replay_time_parse(const char *text, int64_t *ret_time_ms)
         return false;
     }
     int64_t seconds = days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second;
-    *ret_time_ms = seconds * 1000 + (fraction_us + 500) / 1000;
+    int64_t rest_us = fraction_us % 1000;
+    int64_t time_ms = seconds * 1000 + fraction_us / 1000;
+    bool up = rest_us > 500 || (rest_us == 500 && time_ms % 2 != 0);
+    *ret_time_ms = time_ms + (up ? 1 : 0);
     return true;
 }
 

@@ -47,8 +47,8 @@ void replay_log_close(struct replay_log *log);
  * has more than fields_max. */
 size_t replay_csv_split(char *line, char **ret_fields, size_t fields_max);
 
-/* "2019-11-24 00:03:13.442536+00:00" or "2017-05-06 00:00:00" (UTC) in milliseconds, rounded half
- * up from the fraction. False when it is neither. */
+/* "2019-11-24 00:03:13.442536+00:00" or "2017-05-06 00:00:00" (UTC) in milliseconds; half a
+ * millisecond goes to the even one. False when it is neither. */
 bool replay_time_parse(const char *text, int64_t *ret_time_ms);
 
 #endif
