@@ -1,0 +1,262 @@
+#!/bin/sh
+# Builds everything and runs every test: tests/run.sh [--full]
+#
+#   --full   everything at full size (FCAP_TEST_FULL=1); takes hours
+#
+# Installs the Debian packages it lacks when it is root, otherwise names them. Test programs,
+# labels and sizes come from CMake; nothing here names a test. Logs: build/test-logs/. The last
+# line is "N passed, N failed" (", N skipped" when any; with CI=true a skip is a failure), counted
+# in test functions; a check that is no cmocka program counts as one.
+set -u
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+top=$(dirname -- "$here")
+cd "$top" || exit 1
+
+FCAP_TEST_FULL=
+timeout_s=600
+for argument; do
+    case $argument in
+    --full) FCAP_TEST_FULL=1 timeout_s=14400 ;;
+    *) echo "usage: tests/run.sh [--full]" >&2; exit 64 ;;
+    esac
+done
+jobs=$(nproc)
+FCAP_TEST_JOBS=$jobs
+if [ -z "${FCAP_SHARED_DATA:-}" ] && [ -d "$top/../shared/data" ]; then
+    FCAP_SHARED_DATA=$(CDPATH='' cd -- "$top/../shared/data" && pwd)
+fi
+FCAP_SHARED_DATA=${FCAP_SHARED_DATA:-}
+export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_SHARED_DATA
+
+logs=$top/build/test-logs
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0
+child=
+broker=
+
+# --- what was started is stopped, whatever happens --------------------------------------------
+
+# Everything runs in a session of its own, so that its children go with it.
+stop_session() {
+    [ -n "$1" ] || return 0
+    kill -TERM -- "-$1" 2>/dev/null || return 0
+    tries=0
+    while kill -0 -- "-$1" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -le 100 ] || { kill -KILL -- "-$1" 2>/dev/null; break; }
+        sleep 0.1
+    done
+}
+finish() {
+    trap - EXIT INT TERM HUP
+    stop_session "$child"
+    stop_session "$broker"
+    if [ "${CI:-}" = true ]; then
+        failed=$((failed + skipped)) skipped=0
+    fi
+    tail=
+    [ $skipped -eq 0 ] || tail=", $skipped skipped"
+    echo "$passed passed, $failed failed$tail"
+    # A plain exit would give the code from before the trap.
+    [ $failed -eq 0 ] && [ $passed -gt 0 ] && exit 0
+    exit 1
+}
+trap finish EXIT
+trap 'echo "interrupted"; failed=$((failed + 1)); finish' INT TERM HUP
+
+# run LOG COMMAND...: its exit code, output in the log.
+run() {
+    log=$1
+    shift
+    setsid "$@" >"$log" 2>&1 </dev/null &
+    child=$!
+    wait "$child"
+    code=$?
+    child=
+    return $code
+}
+
+# --- counting -----------------------------------------------------------------------------------
+
+report() { # NAME ok|failed|skipped [LOG]
+    case $2 in
+    ok) passed=$((passed + 1)) ;;
+    failed) failed=$((failed + 1)) ;;
+    skipped) skipped=$((skipped + 1)) ;;
+    esac
+    printf '%-9s %s\n' "[$2]" "$1"
+    if [ "$2" != ok ] && [ -n "${3:-}" ]; then
+        tail -n 60 "$3" | sed 's/^/    /'
+    fi
+}
+
+check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: cannot be done here
+    name=$1
+    shift
+    started=$(date +%s)
+    run "$logs/$name.log" "$@"
+    code=$?
+    took="$(($(date +%s) - started)) s"
+    case $code in
+    0) report "$name ($took)" ok ;;
+    77) report "$name: $(tail -n 1 "$logs/$name.log")" skipped ;;
+    *) report "$name ($took)" failed "$logs/$name.log" ;;
+    esac
+    return $code
+}
+
+# Adds up a log of ctest -V. Lines of a test start with its number; cmocka's own summary tells how
+# many functions passed. A test without one, and one that died before it, counts as one.
+count_log() { # STAGE LOG
+    totals=$(awk -v stage="$1" '
+        function number(line, word) {
+            sub(".*\\[  " word " *\\] ", "", line)
+            return line + 0
+        }
+        /^[0-9]+: / {
+            id = $0; sub(/:.*/, "", id)
+            if ($0 ~ /\[  PASSED  \] [0-9]+ test/) passed[id] += number($0, "PASSED")
+            else if ($0 ~ /\[  FAILED  \] [0-9]+ test/) failed[id] += number($0, "FAILED")
+            else if ($0 ~ /\[  SKIPPED \] [0-9]+ test/) skipped[id] += number($0, "SKIPPED")
+            if ($0 ~ /\[ +(OK|FAILED|SKIPPED) +\] [^0-9]|\[  ERROR   \]|\[   LINE   \]/) {
+                line = $0; sub(/^[0-9]+: /, "", line)
+                print stage ": " line > "/dev/stderr"
+            }
+        }
+        /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
+            id = $0; sub(/.*Test +#/, "", id); sub(/:.*/, "", id)
+            print stage ": " $0 > "/dev/stderr"
+            if ($0 ~ /\*\*\*Skipped/) {
+                skipped[id]++
+            } else if ($0 !~ / Passed /) {
+                if (!failed[id]) failed[id]++
+            } else if (!passed[id] && !failed[id] && !skipped[id]) {
+                passed[id]++
+            }
+        }
+        END {
+            for (id in passed) p += passed[id]
+            for (id in failed) f += failed[id]
+            for (id in skipped) s += skipped[id]
+            print p + 0, f + 0, s + 0
+        }' "$2" 2>"$2.lines")
+    cat "$2.lines"
+    rm -f "$2.lines"
+    # shellcheck disable=SC2086
+    set -- $1 $2 $totals
+    passed=$((passed + $3)) failed=$((failed + $4)) skipped=$((skipped + $5))
+    echo "$1: $3 passed, $4 failed, $5 skipped"
+    stage_passed=$3 stage_failed=$4
+}
+
+# ctest on one build folder. A run that fails without a failed test (nothing could start) counts.
+tests() { # STAGE BUILD_FOLDER CTEST_ARGUMENTS...
+    stage=$1 folder=$2
+    shift 2
+    run "$logs/$stage.log" ctest --test-dir "$folder" -V --no-tests=ignore --timeout "$timeout_s" "$@"
+    code=$?
+    count_log "$stage" "$logs/$stage.log"
+    if [ $code -ne 0 ] && [ "$stage_failed" -eq 0 ]; then
+        report "$stage" failed "$logs/$stage.log"
+    fi
+    if [ "$stage_failed" -gt 0 ]; then
+        tail -n 200 "$logs/$stage.log" | sed 's/^/    /'
+    fi
+}
+
+# --- stages -------------------------------------------------------------------------------------
+
+install_packages() {
+    release=$(. /etc/os-release 2>/dev/null; echo "${VERSION_ID:-}")
+    missing=
+    while read -r package where command; do
+        case $package in '' | '#'*) continue ;; esac
+        case $where in all | host | "$release") ;; *) continue ;; esac
+        if [ -n "$command" ] && command -v "$command" >/dev/null; then
+            continue
+        fi
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+            missing="$missing $package"
+    done <"$here/packages.txt"
+    [ -n "$missing" ] || return 0
+    if [ "$(id -u)" != 0 ]; then
+        report "packages: please install$missing" failed
+        return 1
+    fi
+    # shellcheck disable=SC2086
+    check packages sh -c 'apt-get -q update && DEBIAN_FRONTEND=noninteractive \
+        apt-get -q -y install --no-install-recommends "$@"' sh $missing
+}
+
+tracked() { # files of the tree that git does not ignore, by pattern
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files --cached --others --exclude-standard -- "$@" |
+            while IFS= read -r f; do [ ! -e "$f" ] || printf '%s\n' "$f"; done
+    else
+        for pattern; do find . -path './build*' -prune -o -name "$pattern" -print; done
+    fi
+}
+
+build() { # NAME FOLDER CMAKE_ARGUMENTS...
+    name=$1 folder=$2
+    shift 2
+    check "$name" sh -c 'folder=$1; shift
+        cmake -S . -B "$folder" -G Ninja -DFCAP_TEST_TIMEOUT='"$timeout_s"' "$@" &&
+        ninja -C "$folder" -j "$FCAP_TEST_JOBS"' sh "$folder" "$@"
+}
+
+# One broker for the whole run, when the tree has one: the program says where it listens on its
+# first line and ends when it is told to.
+start_broker() {
+    [ -x "$top/build/test_broker" ] || return 0
+    check kafka-jars sh "$here/kafka/fetch.sh" || return 1
+    FCAP_KAFKA_LIB=$(tail -n 1 "$logs/kafka-jars.log")
+    export FCAP_KAFKA_LIB
+    setsid "$top/build/test_broker" >"$logs/broker.out" 2>"$logs/broker.log" </dev/null &
+    broker=$!
+    tries=0
+    while [ ! -s "$logs/broker.out" ]; do
+        tries=$((tries + 1))
+        if [ $tries -gt 600 ] || ! kill -0 "$broker" 2>/dev/null; then
+            report broker failed "$logs/broker.log"
+            return 1
+        fi
+        sleep 0.1
+    done
+    FCAP_TEST_BROKERS=$(head -n 1 "$logs/broker.out")
+    export FCAP_TEST_BROKERS
+    echo "broker: $FCAP_TEST_BROKERS"
+}
+
+install_packages || exit 1
+tracked '*.c' '*.h' >"$logs/format.files"
+check format xargs -a "$logs/format.files" clang-format --dry-run -Werror
+# The program that runs the test functions is built once with each compiler, by the presets' flags.
+if build build-gcc build --preset ci; then
+    tests fast build -L '^(unit|contract)$' -j "$jobs"
+    tests other build -LE '^(unit|contract|integration)$'
+    if start_broker; then
+        tests integration build -L '^integration$'
+    fi
+    stop_session "$broker"
+    broker=
+fi
+build build-clang build-clang -DCMAKE_C_COMPILER=clang -DFCAP_WERROR=ON -DFCAP_TESTS=OFF
+if build build-asan build-asan --preset asan; then
+    tests asan build-asan -L '^(unit|contract|sim|fuzz)$' -j "$jobs"
+fi
+started=$(date +%s)
+run "$logs/debian13.log" sh "$here/debian13.sh"
+code=$?
+took="$(($(date +%s) - started)) s"
+if [ $code -eq 77 ]; then
+    report "debian13: $(tail -n 1 "$logs/debian13.log")" skipped
+else
+    count_log debian13 "$logs/debian13.log"
+    if [ $code -ne 0 ] || [ "$stage_passed" -eq 0 ]; then
+        report "debian13 ($took)" failed "$logs/debian13.log"
+    else
+        report "debian13 ($took)" ok
+    fi
+fi
+exit 0
