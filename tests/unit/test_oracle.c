@@ -299,8 +299,8 @@ static void test_random_against_nested_loops(void **state)
         int64_t time_ms;
     } events[EVENTS];
     uint64_t random = 42;
-    char user[8];
-    char ad[8];
+    char user[32];
+    char ad[32];
     for (int i = 0; i < EVENTS; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         events[i].user = (int)((random >> 33) % USERS);
