@@ -1,0 +1,161 @@
+/* The store port on RocksDB: one database for a process, one handle (`struct fcap_store`) for each
+ * worker.
+ *
+ * What must always hold: a batch is written in one atomic unit over all families or not at all; a
+ * section whose assignment number is not current is never written; timers are dropped only after
+ * the bound that says so is durable. One writer thread writes the batches of all handles in order
+ * of submission; a keeper thread syncs and drops. RocksDB 7.8 and newer.
+ *
+ * Thread rule: a handle belongs to one worker's thread; functions on the database may be called by
+ * any thread between open and close. The caller ends its workers before fcap_store_rocksdb_close.
+ *
+ * Keys of its own in the meta family, under the partition number 0xFFFF that no partition has
+ * (docs/DATA.md): FF FF "format" = be32 version; FF FF "created_by" = text; FF FF
+ * "dropped_through" = be64 ms. */
+#ifndef FCAP_STORE_ROCKSDB_H
+#define FCAP_STORE_ROCKSDB_H
+
+#include "fcap/ports.h"
+
+#define FCAP_STORE_FORMAT_VERSION 1u
+
+/* Batches that one handle may have submitted and not yet got back; submit gives BUSY beyond. */
+#define FCAP_STORE_IN_FLIGHT_MAX 8
+
+enum fcap_store_compression {
+    FCAP_STORE_COMPRESSION_NONE,
+    FCAP_STORE_COMPRESSION_LZ4,
+    FCAP_STORE_COMPRESSION_ZSTD,
+};
+
+/* When commits become durable against power loss (kill -9 loses none with the WAL on). */
+enum fcap_store_sync {
+    FCAP_STORE_SYNC_NEVER,    /* only when sync() asks, and before timers are dropped */
+    FCAP_STORE_SYNC_INTERVAL, /* every sync_interval_ms when something was written */
+    FCAP_STORE_SYNC_COMMIT,   /* each commit, before it completes; needs the WAL */
+};
+
+struct fcap_store_family_settings {
+    size_t
+        write_buffer_bytes; /* one memtable; the database's write_buffers_bytes may flush sooner */
+    int write_buffers_max;
+    int write_buffers_merge;    /* memtables merged by one flush; 1 when the WAL is off */
+    double filter_bits_per_key; /* 0: no filter */
+    bool ribbon_filter;         /* a third smaller than Bloom, costs CPU when files are written */
+    size_t block_bytes;
+    bool partitioned_filters;     /* two-level index and filters, top level pinned */
+    bool cache_index_and_filters; /* they live in the block cache, so the cache bounds them */
+    enum fcap_store_compression compression;
+    uint64_t target_file_bytes;
+    uint64_t level_base_bytes;
+    bool dynamic_levels;
+    int level0_files; /* level-0 files that start a compaction */
+    /* RocksDB options for this family alone, "name=value;name={a=b}"; NULL: none. */
+    const char *options;
+};
+
+struct fcap_store_settings {
+    const char *directory;      /* borrowed until open returns; its parent must exist */
+    size_t block_cache_bytes;   /* one cache for all families */
+    size_t write_buffers_bytes; /* all memtables together; 0: no common bound */
+    struct fcap_store_family_settings families[FCAP_FAMILY_COUNT];
+    bool wal; /* false: atomic flush over all families; kill -9 goes back to the last flush */
+    enum fcap_store_sync sync;
+    int64_t sync_interval_ms;
+    uint64_t wal_bytes_max; /* bound on all log files: the oldest memtables are flushed beyond */
+    int background_jobs;
+    int open_files_max; /* -1: as many as RLIMIT_NOFILE allows; always bounded by it */
+    bool direct_reads;
+    bool direct_flush_and_compaction;
+    uint64_t bytes_per_sync; /* 0: off */
+    uint64_t wal_bytes_per_sync;
+    uint64_t rate_limit_bytes_per_second; /* flush and compaction; 0: none */
+    int info_log_level;                   /* 0 debug, 1 info, 2 warn, 3 error, 4 fatal */
+    size_t info_log_bytes_max;            /* one file */
+    int info_log_files_max;
+    bool statistics;          /* byte and stall counters; costs about 1 % CPU */
+    int64_t release_step_ms;  /* timers are dropped when the bound has moved by this much */
+    int64_t release_pause_ms; /* and this long after the last drop, on the monotonic clock */
+    int64_t release_sweep_ms; /* what lingers in level 0 is compacted at most this often */
+    const char *options;      /* RocksDB options for the database and all families, applied last */
+};
+
+/* Defaults, chosen by measurement for the days profile; the directory is NULL. */
+void fcap_store_settings_default(struct fcap_store_settings *ret_settings);
+
+struct fcap_store_rocksdb;
+
+/* Opens or creates. Every setting is read back from RocksDB and compared: one that is not in force
+ * is refused (CONFIG, names it). Other failures: LOCKED (another process, named when known),
+ * FOREIGN, FORMAT, CORRUPT (names the file and the cure), IO, NO_SPACE. Gives *ret_db; close it. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_open(const struct fcap_store_settings *settings,
+                                                       struct fcap_store_rocksdb **ret_db,
+                                                       struct fcap_error *error);
+
+/* Opens what is there at this moment without locking or changing anything in the directory; works
+ * beside a running daemon, whose later commits do not show (RocksDB's read-only mode: it reads the
+ * log, so every commit completed before the call is seen). Handles serve get and scan; submit gives
+ * STOPPED. Needs a writable TMPDIR for RocksDB's own log. */
+FCAP_MUST_USE enum fcap_status
+fcap_store_rocksdb_open_read_only(const struct fcap_store_settings *settings,
+                                  struct fcap_store_rocksdb **ret_db, struct fcap_error *error);
+
+/* Writes what was submitted, ends the threads, closes. Every batch belongs to its caller again.
+ * NULL is fine. */
+void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db);
+
+/* A handle for one worker; freed by fcap_store_rocksdb_close. */
+struct fcap_store *fcap_store_rocksdb_handle(struct fcap_store_rocksdb *db);
+
+/* The status that one of RocksDB's error texts stands for; NULL is OK. */
+enum fcap_status fcap_store_rocksdb_status(const char *text);
+
+/* The text of the newest failed read, write, sync or drop; empty when none failed yet. */
+void fcap_store_rocksdb_last_error(struct fcap_store_rocksdb *db, struct fcap_error *ret_error);
+
+/* clang-format off */
+#define FCAP_STORE_METRIC_LIST(X)                                                               \
+    X(commits,                  "batches written")                                              \
+    X(commits_failed,           "batches whose write failed")                                   \
+    X(sections_refused,         "sections skipped because their assignment had ended")          \
+    X(entries_written,          "changes written")                                              \
+    X(write_us_total,           "time spent writing batches, microseconds")                     \
+    X(write_us_max,             "slowest batch, microseconds")                                  \
+    X(syncs,                    "times that commits were made durable")                         \
+    X(syncs_failed,             "times that this failed")                                       \
+    X(drops,                    "times that files of expired timers were dropped")              \
+    X(drops_failed,             "times that this failed")                                       \
+    X(sweeps,                   "compactions of expired timers that lingered in level 0")       \
+    X(dropped_through_ms,       "timers of buckets below this are gone")                        \
+    X(wal_bytes,                "bytes written to the log (0 without statistics)")              \
+    X(flush_bytes,              "bytes written by flushes (0 without statistics)")              \
+    X(compaction_read_bytes,    "bytes read by compactions (0 without statistics)")             \
+    X(compaction_write_bytes,   "bytes written by compactions (0 without statistics)")          \
+    X(stall_us,                 "time that writes were held back, microseconds (statistics)")   \
+    X(block_cache_hits,         "blocks found in the cache (statistics)")                       \
+    X(block_cache_misses,       "blocks not found in the cache (statistics)")                   \
+    X(write_stopped,            "1 while RocksDB takes no writes")                              \
+    X(delayed_write_rate,       "bytes a second to which writes are slowed down; 0: not")       \
+    X(level0_files,             "level-0 files of all families")                                \
+    X(pending_compaction_bytes, "bytes that compaction is behind")                              \
+    X(memtable_bytes,           "memory in memtables")                                          \
+    X(table_reader_bytes,       "memory in open tables outside the block cache")                \
+    X(block_cache_bytes,        "memory in the block cache")                                    \
+    X(block_cache_pinned_bytes, "of it pinned")                                                 \
+    X(background_errors,        "failed flushes and compactions")                               \
+    X(log_files_bytes,          "size of the log files on disk")                                \
+    X(open_files_max,           "bound on open files in force")
+/* clang-format on */
+
+struct fcap_store_metrics {
+#define X(name, text) uint64_t name;
+    FCAP_STORE_METRIC_LIST(X)
+#undef X
+    uint64_t live_bytes[FCAP_FAMILY_COUNT]; /* SST files of each family */
+};
+
+/* A snapshot for metrics pages; costs about a millisecond. Any thread. */
+void fcap_store_rocksdb_metrics(struct fcap_store_rocksdb *db,
+                                struct fcap_store_metrics *ret_metrics);
+
+#endif

@@ -1,0 +1,152 @@
+/* What the files of the RocksDB store share among themselves; nobody else includes it.
+ *
+ * Lock rule: `lock` guards everything below its line in struct fcap_store_rocksdb and is never
+ * held during a call into RocksDB that can write or wait. Lock order: `write_gate`, then `lock`. */
+#ifndef STORE_ROCKSDB_INTERNAL_H
+#define STORE_ROCKSDB_INTERNAL_H
+
+#include "fcap/store_rocksdb.h"
+
+#include <pthread.h>
+#include <rocksdb/c.h>
+
+/* A batch on its way. */
+struct submission {
+    const struct fcap_batch *batch;
+    struct store_handle *handle;
+    struct submission *next; /* the database's queue */
+    bool is_done;
+    bool is_consequence; /* fails because an older batch of the handle failed */
+    enum fcap_status result;
+};
+
+/* One worker's view. The ring holds its submissions, oldest at `first`; completions leave in order
+ * because the writer works in order. */
+struct store_handle {
+    struct fcap_store store; /* must be first */
+    struct fcap_store_rocksdb *db;
+    struct store_handle *next;
+    pthread_cond_t completed;
+    struct submission ring[FCAP_STORE_IN_FLIGHT_MAX];
+    size_t first;
+    size_t count;
+    /* Not OK from a failed write until completed() has told the worker: a batch submitted in
+     * between must not overtake the failed one, so it fails with the same status. */
+    enum fcap_status poison;
+};
+
+/* Who owns a partition here. */
+struct claim {
+    struct store_handle *owner; /* NULL: nobody */
+    uint64_t assignment;        /* current, or the last one */
+    bool was_claimed;
+    bool is_released; /* history_ms is set; until then the claim holds everything back */
+    int64_t history_ms;
+};
+
+struct fcap_store_rocksdb {
+    rocksdb_t *db;
+    rocksdb_column_family_handle_t *families[FCAP_FAMILY_COUNT];
+    rocksdb_options_t *options; /* of the database; holds the statistics */
+    rocksdb_cache_t *cache;
+    rocksdb_writeoptions_t *write_options;
+    rocksdb_writeoptions_t *durable_options;
+    rocksdb_readoptions_t *read_options;
+    char *directory;
+    char *log_directory; /* read-only: a temporary one, removed at close */
+    bool is_read_only;
+    bool wal;
+    enum fcap_store_sync sync;
+    int64_t sync_interval_ms;
+    int64_t release_step_ms;
+    int64_t release_pause_ms;
+    int64_t release_sweep_ms;
+    int open_files_max;
+    pthread_t writer;
+    pthread_t keeper;
+    bool has_threads;
+    int64_t bound_stored_ms;    /* the durable dropped_through; the keeper's own */
+    pthread_mutex_t write_gate; /* held during a write; the fall-back flush holds it too */
+    pthread_mutex_t lock;
+    /* --- guarded by `lock` --- */
+    pthread_cond_t writer_wakes;
+    pthread_cond_t keeper_wakes;
+    pthread_cond_t write_ended;
+    bool stopping;
+    struct store_handle *handles;
+    struct submission *queue_first;
+    struct submission *queue_last;
+    const struct fcap_batch *writing; /* sections of it are being written now */
+    const bool *writing_kept;         /* for each section of `writing`: not refused */
+    uint64_t write_serial;            /* counts writes as they start */
+    struct claim *claims;             /* by partition */
+    size_t claim_count;
+    uint64_t sync_wanted;  /* the highest ticket given out */
+    uint64_t sync_started; /* the sync under way or last ended */
+    bool sync_running;
+    uint64_t sync_done; /* everything completed before this sync started is durable */
+    enum fcap_status sync_result;
+    bool is_unsynced; /* something was written since the last sync started */
+    bool wants_drop;
+    int64_t dropped_through_ms;
+    int64_t looked_through_ms; /* the bound when files were last looked for */
+    int64_t looked_at_us;      /* monotonic */
+    int64_t swept_at_us;       /* monotonic */
+    uint64_t timers_written;   /* changes of the timers family */
+    uint64_t timers_swept;     /* timers_written at the last sweep */
+    uint64_t commits;
+    uint64_t commits_failed;
+    uint64_t sections_refused;
+    uint64_t entries_written;
+    uint64_t write_us_total;
+    uint64_t write_us_max;
+    uint64_t syncs;
+    uint64_t syncs_failed;
+    uint64_t drops;
+    uint64_t drops_failed;
+    uint64_t sweeps;
+    struct fcap_error last_error;
+};
+
+/* Sizes of what bounds this store. */
+enum { STORE_PARTITION_MAX = 0xFFFE };
+
+/* store_rocksdb.c */
+int64_t store_monotonic_us(void);
+/* Takes RocksDB's error text: frees it, remembers it as last error, gives its status. */
+enum fcap_status store_take_error(struct fcap_store_rocksdb *db, char *text);
+
+/* Removes a directory that holds files only; NULL is fine. Failures leave litter, no harm. */
+void store_remove_directory(const char *path);
+
+/* store_rocksdb_writer.c: the two threads. */
+enum fcap_status store_threads_start(struct fcap_store_rocksdb *db);
+void store_threads_stop(struct fcap_store_rocksdb *db);
+
+/* store_rocksdb_release.c: called by the keeper, without the lock. */
+enum fcap_status store_make_durable(struct fcap_store_rocksdb *db);
+void store_drop_timers(struct fcap_store_rocksdb *db);
+/* The bound that all claims allow; 0: nothing. Call with the lock held. */
+int64_t store_release_bound(const struct fcap_store_rocksdb *db);
+
+/* store_rocksdb_options.c */
+struct store_options {
+    rocksdb_options_t *database;
+    rocksdb_options_t *families[FCAP_FAMILY_COUNT];
+    rocksdb_cache_t *cache;
+    int open_files_max;
+};
+enum fcap_status store_options_make(const struct fcap_store_settings *settings, bool is_read_only,
+                                    struct store_options *ret_options, struct fcap_error *error);
+void store_options_done(struct store_options *options);
+
+/* store_rocksdb_check.c: compares with the OPTIONS file that RocksDB has written. */
+enum fcap_status store_options_check(const struct fcap_store_settings *settings, int open_files_max,
+                                     struct fcap_error *error);
+/* Refuses raw options that RocksDB takes and ignores, or that would break this store. */
+enum fcap_status store_raw_options_check(const char *text, struct fcap_error *error);
+/* Finds the next "name=value" (braces nest) from *at on; false at the end. Views into the text. */
+bool store_raw_options_next(const char **at, struct fcap_bytes *ret_name,
+                            struct fcap_bytes *ret_value);
+
+#endif
