@@ -167,9 +167,11 @@ struct fcap_store_ops {
      * whether everything completed before the first call that asked for `ticket` is durable. Start
      * with *ticket = 0. */
     enum fcap_status (*sync)(struct fcap_store *store, uint64_t *ticket, bool *ret_done);
-    /* Timers of this partition with event_time <= history_ms are no longer needed; the caller
-     * vouches that the commit which says so is durable. The store drops whole files below the
-     * minimum over all claimed partitions, when it likes. */
+    /* This partition's timers whose key starts with a bucket below history_ms (the key's first
+     * field, the bucket's start) are no longer needed. The store doesn't know a bucket's width: the
+     * caller passes the start of the oldest bucket that it still needs, and vouches that the commit
+     * which says so is durable. The store drops whole files below the minimum over all claimed
+     * partitions, when it likes; a claimed partition that has not released yet holds all back. */
     void (*release)(struct fcap_store *store, int32_t partition, int64_t history_ms);
 };
 struct fcap_store {
