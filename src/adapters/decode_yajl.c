@@ -136,6 +136,16 @@ static void arena_free(void *context, void *memory)
     (void)memory;
 }
 
+static bool is_blank(const uint8_t *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\n' && text[i] != '\r') {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool parse(struct fcap_decode_arena *arena, const struct fcap_decode_tree *tree,
                   struct fcap_bytes text, struct fcap_decode_found *found)
 {
@@ -160,7 +170,14 @@ static bool parse(struct fcap_decode_arena *arena, const struct fcap_decode_tree
     /* A handle for each record: a used one cannot be reset, and in the arena it costs little. */
     yajl_handle handle = yajl_alloc(&callbacks, &allocator, &place);
     yajl_config(handle, yajl_dont_validate_strings, 1); /* done before, and more strictly */
-    return yajl_parse(handle, text.data, text.size) == yajl_status_ok &&
+    /* yajl takes an unfinished string behind the document for "more to come" and finds nothing
+     * wrong with it, so it only finds the end and the rest is ours. */
+    yajl_config(handle, yajl_allow_trailing_garbage, 1);
+    if (yajl_parse(handle, text.data, text.size) != yajl_status_ok) {
+        return false;
+    }
+    size_t consumed = yajl_get_bytes_consumed(handle);
+    return is_blank(text.data + consumed, text.size - consumed) &&
            yajl_complete_parse(handle) == yajl_status_ok;
 }
 
