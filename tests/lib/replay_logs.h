@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum replay_kind {
-    REPLAY_OBD,    /* obd_random_men.csv: 10,000 impressions; no user id: "user" is the tuple of the
-                      four user features, a cohort (230 of them), so users are hotter than real ones */
+    REPLAY_OBD,    /* obd_random_men.csv: 10,000 impressions. No user id: "user" is the tuple of
+                      the four user features, a cohort (230 of them), hotter than real users. */
     REPLAY_OTTO,   /* otto_sessions.jsonl: 862 events of 20 users, clicks, carts and orders alike */
     REPLAY_TAOBAO, /* taobao_ad_train_sample.csv: 100 impressions within 3 s */
 };

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Plants one violation of each kind in a small tree: tidy.py must find it, and nothing else."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
+CLEAN = {
+    "src/core/good.c": '#include "fcap/good.h"\n\n#include <string.h>\n\nint good(const char *text)\n'
+                       '{\n    /* sleep(1) and atoi(x) in a comment are fine. */\n'
+                       '    return strcmp(text, "time(NULL)") == 0 ? 1 : 0;\n}\n',
+    "src/adapters/store_rocksdb.c": "#include <rocksdb/c.h>\n",
+    "src/adapters/source_kafka.c": "#include <librdkafka/rdkafka.h>\n",
+    "src/adapters/dead_letters_kafka.c": "#include <librdkafka/rdkafka.h>\n",
+    "src/adapters/config_table.c": '#define FAMILY(name) \\\n    A("rocksdb." name ".size")\n'
+                                   'const int keys[] = {\n    TEXT("profile",\n'
+                                   '    NUMBER("kafka.topic",\n    {"http.listen",\n'
+                                   '    FAMILY("users", 1)\n};\n',
+    "config/fcapd.yaml": "profile: x\nkafka:\n  # topic: y\nhttp:\n  listen: z\n"
+                         "rocksdb:\n  users:\n    size: 1\n",
+    "docs/CONFIG.md": "`profile` `kafka.topic` `http.listen` `rocksdb.users.size`\n",
+    "include/fcap/good.h": "int good(const char *text);\n",
+}
+BODY = "    x++;\n"
+# Words that tidy looks for in every file, this one too, stand here in pieces.
+PLANTED = [  # what is found, path, text
+    ("hiredis.h may be included by", "src/daemon/run.c", "#include <hiredis.h>\n"),
+    ("hiredis/hiredis.h may be included by", "src/main.c", "#include <hiredis/hiredis.h>\n"),
+    ("librdkafka/rdkafka.h may be included by", "src/adapters/sink_redis.c",
+     "#include <librdkafka/rdkafka.h>\n"),
+    ("rocksdb/c.h may be included by", "include/fcap/bad.h", "#include <rocksdb/c.h>\n"),
+    ("yaml.h may be included by", "src/adapters/http.c", "#include <yaml.h>\n"),
+    ("yajl/yajl_parse.h may be included by", "src/adapters/decode_json.c",
+     "#include <yajl/yajl_parse.h>\n"),
+    ("yyjson.h may be included by", "src/adapters/decode_json.c", "#include <yyjson.h>\n"),
+    ("microhttpd.h may be included by", "src/daemon/http.c", "#include <microhttpd.h>\n"),
+    ("the core may not include pthread.h", "src/core/bad.c", "#include <pthread.h>\n"),
+    ("a function of 71 lines", "src/long.c", "void f(int x)\n{\n" + BODY * 71 + "}\n"),
+    ("601 lines, more than 600", "bench/long.c", "int x;\n" * 601),
+    ("101 columns", "tests/unit/wide.c", "/* " + "x" * 98 + "\n"),
+    ("FIX" + "ME: unfinished", "src/a.c", "/* FIX" + "ME: later */\n"),
+    ("TO" + "DO: unfinished", "docs/a.md", "TO" + "DO write this\n"),
+    ("XX" + "X: unfinished", "tests/a.sh", "# XX" + "X\n"),
+    ("/wo" + "rk/: has no place here", "docs/a.md", "see /wo" + "rk/shared\n"),
+    ("pypi" + ".org: has no place here", "tests/a.sh", "curl https://pypi" + ".org/x\n"),
+    ("deb.debian" + ".org: has no place here", "tests/b.sh", "http://deb.debian" + ".org\n"),
+    ("the key kafka.topic is missing", "config/fcapd.yaml",
+     "profile: x\nhttp:\n  listen: z\nrocksdb:\n  users:\n    size: 1\n"),
+    ("the key rocksdb.users.size is missing", "docs/CONFIG.md",
+     "`profile` `kafka.topic` `http.listen`\n"),
+    ("no keys found", "src/adapters/config_table.c", "int none;\n"),
+]
+PLANTED += [(f"{name}() is banned", "src/core/call.c", f"int f(void)\n{{\n    return {name}(0);\n}}\n")
+            for name in ("strcpy", "strcat", "sprintf", "vsprintf", "gets", "atoi", "atol", "atoll",
+                         "strtok", "assert", "sleep", "usleep", "time", "gettimeofday", "rand",
+                         "srand", "random")]
+ALLOWED = [  # near misses
+    ("src/ok.c", "void f(int x)\n{\n" + BODY * 70 + "}\n" + "int x;\n" * 527),
+    ("src/ok.c", "/* clang-format off */\n/* " + "x" * 98 + "\n/* clang-format on */\n"),
+    ("src/ok.c", "void f(void)\n{\n    clock->time(clock);\n    wall_time(1);\n}\n"),
+    ("tests/ok.c", "#include <hiredis.h>\nvoid f(void)\n{\n    usleep(1);\n}\n"),
+    ("tests/ok.c", 'char folder[] = "/tmp/fcap-XXXXXX";\n'),
+    ("docs/ok.md", "the framework/ folder; repo.mavenlike; patchwork/x\n"),
+]
+
+
+def run_tidy(files, *arguments):
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        done = subprocess.run([sys.executable, TIDY, "--root", root, *arguments],
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+def expect(what, code, output, finding):
+    findings = 0 if finding is None else 1
+    good = code == findings and f" {findings} findings" in output and (finding or "") in output
+    if not good:
+        print(f"{what}: exit code {code}, expected {finding or 'nothing'}:\n{output}")
+    return good
+
+
+def check_symbols():
+    """A library that calls what the core may not, and one that does not."""
+    good = True
+    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    for body, finding in (("return (int)strlen(s);", None),
+                          ("return (int)write(1, s, 1);", "the core calls write,")):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "a.c")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write("#include <string.h>\n#include <unistd.h>\n"
+                           f"int f(const char *s)\n{{\n    {body}\n}}\n")
+            subprocess.run([compiler, "-O0", "-fno-builtin", "-c", "a.c"], cwd=folder, check=True)
+            subprocess.run(["ar", "rc", "liba.a", "a.o"], cwd=folder, check=True)
+            code, output = run_tidy(CLEAN, "--core-library", os.path.join(folder, "liba.a"))
+            good = expect("symbols", code, output, finding) and good
+    return good
+
+
+def main():
+    results = [expect("the clean tree", *run_tidy(CLEAN), None)]
+    for finding, path, text in PLANTED:
+        results.append(expect(path, *run_tidy({**CLEAN, path: text}), finding))
+    for path, text in ALLOWED:
+        results.append(expect(path, *run_tidy({**CLEAN, path: text}), None))
+    results.append(check_symbols())
+    print(f"tidy's own test: {sum(results)} of {len(results)} as expected")
+    sys.exit(0 if all(results) and len(PLANTED) > 30 else 1)
+
+
+main()
