@@ -54,6 +54,9 @@ struct fcap_started {
     int64_t offset;    /* where reading starts */
     int64_t log_start; /* low watermark */
     int64_t end;       /* end offset (LSO under read_committed) seen at assignment */
+    int32_t partition_count; /* of the topic; 0: not known */
+    /* A start by time was answered with log_start: the newest record has no usable timestamp. */
+    bool timestamps_unusable;
 };
 
 /* Why a partition cannot be read from where its task wanted to. */

@@ -1,0 +1,222 @@
+/* What the files of the Kafka source share; see fcap/source_kafka.h for what it is.
+ *
+ * source_kafka.c         open, poll, close
+ * source_kafka_group.c   rebalances, starts and gaps
+ * source_kafka_read.c    records from partition queues
+ * source_kafka_helper.c  the helper thread with the second client
+ * source_kafka_lookup.c  what it looks up
+ * source_kafka_publish.c what it publishes
+ * source_kafka_config.c  settings to librdkafka's properties
+ * source_kafka_gate.c    may anything be sent?
+ *
+ * Thread rule: struct fcap_source_kafka belongs to the worker's thread, except `shared`, which has
+ * its lock. */
+#ifndef FCAP_SOURCE_KAFKA_INTERNAL_H
+#define FCAP_SOURCE_KAFKA_INTERNAL_H
+
+#include "fcap/source_kafka.h"
+#include "kafka_properties.h"
+
+#include <librdkafka/rdkafka.h>
+#include <pthread.h>
+
+/* --- settings, source_kafka_config.c ------------------------------------------------------ */
+
+/* Copies of the settings, with the defaults filled in. */
+struct kafka_config {
+    char *topic;
+    char *group;
+    char *instance_id; /* or NULL */
+    int session_timeout_ms;
+    int heartbeat_interval_ms;
+    int metadata_refresh_ms;
+    int publish_interval_ms;
+    int close_timeout_ms;
+    bool read_by_events;
+    void (*looked_up)(void *context, int32_t partition);
+    void *looked_up_context;
+};
+
+/* Checks everything and gives two client configurations: the member's and the helper's. On failure
+ * nothing is given. */
+enum fcap_status kafka_config_make(const struct fcap_source_kafka_settings *settings,
+                                   struct kafka_config *ret_config, rd_kafka_conf_t **ret_member,
+                                   rd_kafka_conf_t **ret_helper, struct fcap_error *error);
+void kafka_config_done(struct kafka_config *config);
+
+/* --- the gate, source_kafka_gate.c -------------------------------------------------------- */
+
+/* Whether the member can still believe that its partitions are its own. Pure; time comes in. */
+struct kafka_gate {
+    int64_t session_ms;
+    int64_t heartbeat_ms;
+    int64_t polled_ms;  /* when the main queue was last polled; -1: never */
+    int64_t trusted_ms; /* a poll at or after this moment opens the gate again */
+};
+
+void kafka_gate_init(struct kafka_gate *gate, int64_t session_ms, int64_t heartbeat_ms);
+/* The main queue is about to be polled at `now_ms`. */
+void kafka_gate_polled(struct kafka_gate *gate, int64_t now_ms);
+bool kafka_gate_open(const struct kafka_gate *gate, int64_t now_ms);
+
+/* --- what other threads may see ------------------------------------------------------------ */
+
+struct kafka_shared {
+    pthread_mutex_t lock;
+    struct fcap_source_kafka_snapshot snapshot;
+    struct fcap_source_kafka_lag *lags;
+    size_t lag_count;
+    size_t lag_capacity;
+    void (*log)(void *context, int level, const char *text);
+    void *log_context;
+};
+
+void kafka_shared_init(struct kafka_shared *shared);
+void kafka_shared_done(struct kafka_shared *shared);
+/* Keeps the newest error and counts it. */
+void kafka_shared_error(struct kafka_shared *shared, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Something worked: the error is over. */
+void kafka_shared_good(struct kafka_shared *shared);
+/* Partitions of the topic as last seen; 0: not known yet. */
+int32_t kafka_shared_partitions(struct kafka_shared *shared);
+void kafka_shared_log(struct kafka_shared *shared, int level, const char *text);
+
+/* --- the helper, source_kafka_helper.c ------------------------------------------------------ */
+
+/* Where to start one partition, and the answer. */
+struct kafka_lookup {
+    int32_t partition;
+    uint64_t assignment;
+    struct fcap_start start;
+    int beyond; /* how many look-ups in a row found `offset` beyond the end */
+
+    /* The answer. */
+    bool failed; /* this time; tried again */
+    bool answered;
+    bool is_gap;
+    enum fcap_gap_kind gap;
+    bool timestamps_unusable;
+    int64_t offset;
+    int64_t log_start;
+    int64_t end;
+};
+
+/* A newest value to publish. */
+struct kafka_progress {
+    int32_t partition;
+    int64_t next;
+    bool is_new;
+};
+
+struct kafka_helper;
+
+/* Takes `conf` (also on failure) and starts the thread. Borrows config and shared. */
+enum fcap_status kafka_helper_open(rd_kafka_conf_t *conf, const struct kafka_config *config,
+                                   struct kafka_shared *shared, struct kafka_helper **ret_helper,
+                                   struct fcap_error *error);
+/* Asks the thread to end, soon; does not wait. NULL is fine. */
+void kafka_helper_stop(struct kafka_helper *helper);
+/* Waits for the thread, for as long as librdkafka takes, and frees. NULL is fine. */
+void kafka_helper_close(struct kafka_helper *helper);
+
+/* Asks where to start; tried until it is answered or cancelled. Copies. */
+void kafka_helper_ask(struct kafka_helper *helper, const struct kafka_lookup *lookup);
+/* The question is void; its answer, if one comes, is dropped. */
+void kafka_helper_cancel(struct kafka_helper *helper, int32_t partition, uint64_t assignment);
+/* Takes one answer; false when there is none. */
+bool kafka_helper_answer(struct kafka_helper *helper, struct kafka_lookup *ret_lookup);
+/* Keeps the newest value of a partition for the next publication. */
+void kafka_helper_publish(struct kafka_helper *helper, int32_t partition, int64_t next);
+
+/* --- source_kafka_lookup.c: on the helper's thread ------------------------------------------- */
+
+/* Answers what can be answered of `lookups`; errors are noted. */
+void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
+                      struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
+/* How many partitions the topic has, into the snapshot; false: not found out. */
+bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
+                             struct kafka_shared *shared);
+
+/* --- source_kafka_publish.c: on the helper's thread --------------------------------------------
+ */
+
+/* Sends the new values, which become old; false when there are none. Answers are counted by the
+ * commit callback. */
+bool kafka_publish_send(rd_kafka_t *client, const struct kafka_config *config,
+                        struct kafka_shared *shared, struct kafka_progress *progress, size_t count);
+void kafka_publish_answered(struct kafka_shared *shared, rd_kafka_resp_err_t error,
+                            const rd_kafka_topic_partition_list_t *offsets);
+
+/* --- the source --------------------------------------------------------------------------------
+ */
+
+struct kafka_partition {
+    int32_t id;
+    uint64_t assignment;
+    rd_kafka_queue_t *queue; /* not NULL exactly when the client fetches it */
+    int64_t fetched_from;    /* where that fetching was told to start */
+    int64_t next;            /* nothing below is delivered */
+    bool parked;             /* the client gave up on this queue: it must be assigned anew */
+    bool started;            /* the handler knows its start: records may flow */
+    struct kafka_lookup answer;
+};
+
+struct fcap_source_kafka {
+    struct fcap_source port;
+    struct kafka_config config;
+    struct kafka_shared shared;
+    rd_kafka_t *client;
+    struct kafka_helper *helper;
+    struct kafka_gate gate;
+
+    struct kafka_partition *partitions;
+    size_t partition_count;
+    size_t partition_capacity;
+    size_t turn; /* whose turn it is in the round-robin */
+
+    bool closing;
+    bool lost;    /* the client says that the assignment is lost; until the next callback */
+    bool suspect; /* an assign call outside a callback may have wiped "lost" away */
+    enum fcap_status dead; /* FATAL class when the client is */
+
+    /* Of the poll() under way. */
+    const struct fcap_source_handler *handler;
+    size_t records_left;
+    bool stopped;  /* the handler takes no more */
+    bool happened; /* something was given to the handler */
+    bool read_any; /* of the read under way: a record was delivered or dropped */
+
+    /* Copied into the snapshot once a round. */
+    uint64_t records;
+    uint64_t bytes;
+    uint64_t dropped;
+    uint64_t rebalances;
+    uint64_t lost_count;
+    uint64_t gaps;
+    bool good; /* a record or an end came since the last round */
+    int64_t lagged_ms;
+};
+
+/* source_kafka_group.c */
+struct kafka_partition *kafka_partition_find(struct fcap_source_kafka *source, int32_t id);
+void kafka_group_rebalance(rd_kafka_t *client, rd_kafka_resp_err_t error,
+                           rd_kafka_topic_partition_list_t *list, void *opaque);
+/* Everything is taken away as lost: the client is dead. */
+void kafka_group_abandon(struct fcap_source_kafka *source);
+/* Starts partitions whose answers have come. */
+void kafka_group_start(struct fcap_source_kafka *source);
+/* The client gave up on this partition's offset: ask what is there, then start anew. */
+void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition);
+
+/* source_kafka_read.c */
+/* One turn over all started partitions; true when at least one record was delivered or dropped. */
+bool kafka_read_round(struct fcap_source_kafka *source);
+/* A message of a partition, from whichever queue. */
+void kafka_read_message(struct fcap_source_kafka *source, struct kafka_partition *partition,
+                        const rd_kafka_message_t *message);
+
+/* source_kafka.c: serves the main queue; false when the client is dead. */
+bool kafka_serve(struct fcap_source_kafka *source);
+
+#endif

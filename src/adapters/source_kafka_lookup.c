@@ -1,0 +1,215 @@
+#include "source_kafka_internal.h"
+
+#include <inttypes.h>
+
+/* One call's time. On 2.0.2 a call can outlast it many times when the broker is away; this thread
+ * can wait. */
+#define CALL_MS 5000
+
+/* A follower that has just become leader may know an older end for a moment, and "beyond the end"
+ * throws state away: it must be seen this many times in a row. */
+#define BEYOND_TIMES 3
+
+/* How far before the end the newest record is searched: transaction markers take offsets, too. */
+#define NEWEST_SPAN 64
+
+/* 2001-01-01: what producers write before it is no time but a unit error or a zero. */
+#define USABLE_FROM_MS INT64_C(978307200000)
+
+static int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void fail(struct kafka_shared *shared, const struct kafka_config *config, const char *what,
+                 struct kafka_lookup *lookup, rd_kafka_resp_err_t error)
+{
+    lookup->failed = true;
+    kafka_shared_error(shared, "%s of %s [%" PRId32 "]: %s", what, config->topic, lookup->partition,
+                       rd_kafka_err2str(error));
+}
+
+/* Ends first, times second: a record that arrives between the two is found by its time. The other
+ * way round, "no record is that young" could be followed by an end that already covers one. */
+static void find_ends(rd_kafka_t *client, const struct kafka_config *config,
+                      struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
+{
+    int64_t until_ms = fcap_kafka_now_ms() + CALL_MS;
+    for (size_t i = 0; i < count; i++) {
+        if (fcap_kafka_now_ms() >= until_ms) {
+            lookups[i].failed = true; /* The next round begins with another one. */
+            continue;
+        }
+        rd_kafka_resp_err_t error =
+            rd_kafka_query_watermark_offsets(client, config->topic, lookups[i].partition,
+                                             &lookups[i].log_start, &lookups[i].end, CALL_MS);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            fail(shared, config, "ends", &lookups[i], error);
+        }
+    }
+}
+
+static struct kafka_lookup *find_partition(struct kafka_lookup *lookups, size_t count,
+                                           int32_t partition)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (lookups[i].partition == partition) {
+            return &lookups[i];
+        }
+    }
+    return NULL;
+}
+
+/* Reads the newest records of the `left` assigned partitions and notes which have no usable time.
+ * `failed` is set before and cleared at the end of a partition. */
+static void read_newest(rd_kafka_t *client, struct kafka_shared *shared,
+                        struct kafka_lookup *lookups, size_t count, int left)
+{
+    int64_t until_ms = fcap_kafka_now_ms() + CALL_MS;
+    while (left > 0 && fcap_kafka_now_ms() < until_ms) {
+        rd_kafka_message_t *message = rd_kafka_consumer_poll(client, 50);
+        if (message == NULL) {
+            continue;
+        }
+        struct kafka_lookup *lookup =
+            message->rkt != NULL ? find_partition(lookups, count, message->partition) : NULL;
+        if (lookup != NULL && message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            rd_kafka_timestamp_type_t type;
+            int64_t time_ms = rd_kafka_message_timestamp(message, &type);
+            lookup->timestamps_unusable = time_ms < USABLE_FROM_MS;
+        } else if (lookup != NULL && message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            left -= lookup->failed ? 1 : 0;
+            lookup->failed = false;
+        } else {
+            kafka_shared_error(shared, "newest records: %s", rd_kafka_message_errstr(message));
+        }
+        rd_kafka_message_destroy(message);
+    }
+}
+
+/* A look-up by time is worth nothing when the times are not: -1, 0, or seconds. */
+static void check_newest(rd_kafka_t *client, const struct kafka_config *config,
+                         struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
+    for (size_t i = 0; i < count; i++) {
+        if (lookups[i].start.kind == FCAP_START_TIME && !lookups[i].failed &&
+            lookups[i].end > lookups[i].log_start) {
+            rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
+                max_of(lookups[i].log_start, lookups[i].end - NEWEST_SPAN);
+            lookups[i].failed = true;
+        }
+    }
+    if (list->cnt > 0) {
+        rd_kafka_resp_err_t error = rd_kafka_assign(client, list);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            read_newest(client, shared, lookups, count, list->cnt);
+        } else {
+            kafka_shared_error(shared, "newest records: %s", rd_kafka_err2str(error));
+        }
+        (void)rd_kafka_assign(client, NULL); /* Fails only when the client is ending. */
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+static void find_times(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
+    for (size_t i = 0; i < count; i++) {
+        if (lookups[i].start.kind == FCAP_START_TIME && !lookups[i].failed) {
+            rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
+                max_of(lookups[i].start.time_ms, 0);
+        }
+    }
+    rd_kafka_resp_err_t error = list->cnt > 0 ? rd_kafka_offsets_for_times(client, list, CALL_MS)
+                                              : RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *found = &list->elems[i];
+        struct kafka_lookup *lookup = find_partition(lookups, count, found->partition);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR || found->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            fail(shared, config, "offset by time", lookup,
+                 error != RD_KAFKA_RESP_ERR_NO_ERROR ? error : found->err);
+            continue;
+        }
+        /* -1: every record is older, or there is none. It is also the library's word for "wherever
+         * the end is later", which would skip what arrives until then. */
+        lookup->offset = found->offset < 0 ? lookup->end : max_of(found->offset, lookup->log_start);
+        if (lookup->timestamps_unusable) {
+            lookup->offset = lookup->log_start;
+        }
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+static void check_offset(struct kafka_lookup *lookup)
+{
+    lookup->offset = lookup->start.offset;
+    if (lookup->offset < lookup->log_start) {
+        lookup->is_gap = true;
+        lookup->gap = FCAP_GAP_BELOW_START;
+    } else if (lookup->offset > lookup->end) {
+        lookup->beyond++;
+        lookup->is_gap = true;
+        lookup->gap = FCAP_GAP_BEYOND_END;
+        lookup->answered = lookup->beyond >= BEYOND_TIMES;
+    }
+}
+
+void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
+                      struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        lookups[i].failed = false;
+        lookups[i].is_gap = false;
+        lookups[i].timestamps_unusable = false;
+    }
+    find_ends(client, config, shared, lookups, count);
+    check_newest(client, config, shared, lookups, count);
+    find_times(client, config, shared, lookups, count);
+    for (size_t i = 0; i < count; i++) {
+        if (lookups[i].failed) {
+            continue;
+        }
+        lookups[i].answered = true;
+        switch (lookups[i].start.kind) {
+        case FCAP_START_OFFSET:
+            check_offset(&lookups[i]);
+            break;
+        case FCAP_START_EARLIEST:
+            lookups[i].offset = lookups[i].log_start;
+            break;
+        case FCAP_START_LATEST:
+            lookups[i].offset = lookups[i].end;
+            break;
+        case FCAP_START_TIME:
+            break; /* Found by find_times(). */
+        }
+    }
+}
+
+bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
+                             struct kafka_shared *shared)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, config->topic, NULL);
+    if (topic == NULL) {
+        return false; /* Only when the client is ending. */
+    }
+    rd_kafka_resp_err_t error = rd_kafka_metadata(client, 0, topic, &metadata, CALL_MS);
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR && metadata->topic_cnt == 1) {
+        error = metadata->topics[0].err;
+    }
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        pthread_mutex_lock(&shared->lock);
+        shared->snapshot.topic_partitions = metadata->topics[0].partition_cnt;
+        pthread_mutex_unlock(&shared->lock);
+    } else {
+        kafka_shared_error(shared, "partitions of %s: %s", config->topic, rd_kafka_err2str(error));
+    }
+    if (metadata != NULL) {
+        rd_kafka_metadata_destroy(metadata);
+    }
+    rd_kafka_topic_destroy(topic);
+    return error == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
