@@ -223,6 +223,26 @@ static void test_duplicates(void **state)
     assert_string_equal(counts_text(f, &query), "a=1");
 }
 
+/* The same id at another time, or in another partition, with nothing in between. */
+static void test_neighbours_are_no_duplicates(void **state)
+{
+    struct fixture *f = *state;
+    static const struct oracle_event events[] = {
+        {0, 0, "u", "a", 500, "id1"}, {0, 1, "u", "a", 501, "id1"}, /* another time */
+        {0, 2, "v", "a", 500, "id1"}, {1, 0, "v", "a", 500, "id1"}, /* another partition */
+        {0, 3, "w", "a", 500, "id1"}, {0, 4, "w", "a", 500, "id1"}, /* duplicate */
+    };
+    struct oracle_query query = {.user = "u", .window_ms = 1000, .at_ms = 1000};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        assert_int_equal(oracle_add(f->oracle, &events[i]), ORACLE_ACCEPTED);
+    }
+    assert_string_equal(counts_text(f, &query), "a=2");
+    query.user = "v";
+    assert_string_equal(counts_text(f, &query), "a=2");
+    query.user = "w";
+    assert_string_equal(counts_text(f, &query), "a=1");
+}
+
 static void test_duplicate_of_an_erased_event(void **state)
 {
     struct fixture *f = *state;
@@ -338,6 +358,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tombstone_erases_what_stands_before_it, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_duplicates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_neighbours_are_no_duplicates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_duplicate_of_an_erased_event, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_duplicate_of_a_refused_event, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_history_and_bounds, set_up, tear_down),
