@@ -28,8 +28,12 @@ void fcap_decode_tree_done(struct fcap_decode_tree *tree)
 int fcap_decode_tree_child(const struct fcap_decode_tree *tree, int parent, struct fcap_bytes name)
 {
     int child = tree->nodes[parent].first_child;
-    while (child != FCAP_DECODE_NO_NODE && !fcap_bytes_equal(tree->nodes[child].name, name)) {
-        child = tree->nodes[child].next_sibling;
+    while (child != FCAP_DECODE_NO_NODE) {
+        const struct fcap_decode_node *node = &tree->nodes[child];
+        if (node->name.size == name.size && memcmp(node->name.data, name.data, name.size) == 0) {
+            break;
+        }
+        child = node->next_sibling;
     }
     return child;
 }

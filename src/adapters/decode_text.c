@@ -1,6 +1,7 @@
 #include "decode_parser.h"
 
 #include "fcap/decode.h"
+#include "fcap/utf8.h"
 
 #include <string.h>
 
@@ -44,37 +45,6 @@ static struct look look_at(struct fcap_bytes text)
     return look;
 }
 
-/* The length of the well-formed sequence at `at`, 0 if there is none. `*at` is >= 80. The second
- * byte's range shuts out overlong forms, surrogates and what lies beyond 10FFFF. */
-static size_t sequence_size(const uint8_t *at, size_t left)
-{
-    uint8_t lead = at[0];
-    uint8_t low = 0x80, high = 0xBF;
-    size_t size;
-    if (lead >= 0xC2 && lead <= 0xDF) {
-        size = 2;
-    } else if (lead >= 0xE0 && lead <= 0xEF) {
-        size = 3;
-        low = lead == 0xE0 ? 0xA0 : 0x80;
-        high = lead == 0xED ? 0x9F : 0xBF;
-    } else if (lead >= 0xF0 && lead <= 0xF4) {
-        size = 4;
-        low = lead == 0xF0 ? 0x90 : 0x80;
-        high = lead == 0xF4 ? 0x8F : 0xBF;
-    } else {
-        return 0;
-    }
-    if (left < size || at[1] < low || at[1] > high) {
-        return 0;
-    }
-    for (size_t i = 2; i < size; i++) {
-        if ((at[i] & 0xC0) != 0x80) {
-            return 0;
-        }
-    }
-    return size;
-}
-
 bool fcap_decode_is_utf8(struct fcap_bytes text)
 {
     size_t at = 0;
@@ -87,11 +57,7 @@ bool fcap_decode_is_utf8(struct fcap_bytes text)
                 continue;
             }
         }
-        if (text.data[at] < 0x80) {
-            at++;
-            continue;
-        }
-        size_t size = sequence_size(text.data + at, text.size - at);
+        size_t size = fcap_utf8_sequence(text.data + at, text.size - at);
         if (size == 0) {
             return false;
         }

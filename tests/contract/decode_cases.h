@@ -401,6 +401,27 @@ static const struct decode_case ignore_cases[] = {
     {"ignored, the rest broken",  TEXT("{\"user_id\":\"b\",\"ts\":[]}"), BAD(IGNORED_USER)},
     {"ignored, but repeated",     TEXT("{\"user_id\":\"b\",\"user_id\":\"b\"}"), BAD(REPEATED_KEY)},
 };
+
+/* Keys of records, as users. */
+struct key_case {
+    const char *name;
+    struct fcap_bytes key;
+    enum fcap_reject reject;
+};
+
+static const struct key_case key_cases[] = {
+    {"plain",          TEXT("u1"),            FCAP_REJECT_NONE},
+    {"digits",         TEXT("0017"),          FCAP_REJECT_NONE},
+    {"UTF-8",          TEXT("\xE2\x82\xAC"),  FCAP_REJECT_NONE},
+    {"quotes stay",    TEXT("\"u\""),         FCAP_REJECT_NONE},
+    {"64 bytes",       TEXT(DIGITS_64),       FCAP_REJECT_NONE},
+    {"65 bytes",       TEXT(DIGITS_64 "5"),   FCAP_REJECT_BAD_ID},
+    {"empty",          TEXT(""),              FCAP_REJECT_BAD_ID},
+    {"NUL",            TEXT("u\0"),           FCAP_REJECT_BAD_ID},
+    {"invalid UTF-8",  TEXT("12345678\xFF"),  FCAP_REJECT_BAD_ID},
+    {"cut UTF-8",      TEXT("\xE2\x82"),      FCAP_REJECT_BAD_ID},
+    {"null",           NULL_BYTES,            FCAP_REJECT_NO_KEY},
+};
 /* clang-format on */
 
 #endif

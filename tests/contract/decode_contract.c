@@ -216,28 +216,6 @@ static void ignores_users(void **state)
 
 /* --- keys, tombstones, timestamps ----------------------------------------------------------- */
 
-struct key_case {
-    const char *name;
-    struct fcap_bytes key;
-    enum fcap_reject reject;
-};
-
-/* clang-format off */
-static const struct key_case key_cases[] = {
-    {"plain",          TEXT("u1"),            FCAP_REJECT_NONE},
-    {"digits",         TEXT("0017"),          FCAP_REJECT_NONE},
-    {"UTF-8",          TEXT("\xE2\x82\xAC"),  FCAP_REJECT_NONE},
-    {"quotes stay",    TEXT("\"u\""),         FCAP_REJECT_NONE},
-    {"64 bytes",       TEXT(DIGITS_64),       FCAP_REJECT_NONE},
-    {"65 bytes",       TEXT(DIGITS_64 "5"),   FCAP_REJECT_BAD_ID},
-    {"empty",          TEXT(""),              FCAP_REJECT_BAD_ID},
-    {"NUL",            TEXT("u\0"),           FCAP_REJECT_BAD_ID},
-    {"invalid UTF-8",  TEXT("12345678\xFF"),  FCAP_REJECT_BAD_ID},
-    {"cut UTF-8",      TEXT("\xE2\x82"),      FCAP_REJECT_BAD_ID},
-    {"null",           NULL_BYTES,            FCAP_REJECT_NO_KEY},
-};
-/* clang-format on */
-
 static void run_key_cases(struct fcap_decoder *decoder, struct fcap_bytes value)
 {
     for (size_t i = 0; i < sizeof key_cases / sizeof key_cases[0]; i++) {
