@@ -37,13 +37,16 @@ broker=
 # --- what was started is stopped, whatever happens --------------------------------------------
 
 # Everything runs in a session of its own, so that its children go with it.
+signal_session() { # SIGNAL PID
+    kill -s "$1" -- "-$2" 2>/dev/null
+}
 stop_session() {
-    [ -n "$1" ] || return 0
-    kill -TERM -- "-$1" 2>/dev/null || return 0
+    [ -n "$1" ] && signal_session TERM "$1" || return 0
     tries=0
-    while kill -0 -- "-$1" 2>/dev/null; do
+    while signal_session 0 "$1"; do
         tries=$((tries + 1))
-        [ $tries -le 100 ] || { kill -KILL -- "-$1" 2>/dev/null; break; }
+        [ $tries -ne 100 ] || signal_session KILL "$1"
+        [ $tries -lt 120 ] || break
         sleep 0.1
     done
 }
@@ -120,8 +123,12 @@ count_log() { # STAGE LOG
             else if ($0 ~ /\[  SKIPPED \] [0-9]+ test/) skipped[id] += number($0, "SKIPPED")
             if ($0 ~ /\[ +(OK|FAILED|SKIPPED) +\] [^0-9]|\[  ERROR   \]|\[   LINE   \]/) {
                 line = $0; sub(/^[0-9]+: /, "", line)
-                print stage ": " line > "/dev/stderr"
+                line = stage ": " name[id] ": " line
+                if (!seen[line]++) print line > "/dev/stderr"
             }
+        }
+        /^ *Start +[0-9]+: / {
+            id = $2; sub(/:/, "", id); name[id] = $3
         }
         /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
             id = $0; sub(/.*Test +#/, "", id); sub(/:.*/, "", id)
