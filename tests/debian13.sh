@@ -77,6 +77,7 @@ fi
 status=0
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 CI="${CI:-}" \
     FCAP_SHARED_DATA="$shared" FCAP_TEST_FULL="${FCAP_TEST_FULL:-}" FCAP_TEST_JOBS="$jobs" \
+    FCAP_TEST_BROKERS="${FCAP_TEST_BROKERS:-}" \
     chroot "$root" sh -c '
         cmake -S /fcapd -B /build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON &&
         ninja -C /build -j "$FCAP_TEST_JOBS" &&
