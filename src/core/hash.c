@@ -53,8 +53,8 @@ static uint64_t stripes(const uint8_t **at, const uint8_t *end, uint64_t seed)
             lanes[i] = round_of(lanes[i], little_64(*at + 8 * i));
         }
     }
-    uint64_t hash = rotate(lanes[0], 1) + rotate(lanes[1], 7) + rotate(lanes[2], 12) +
-                    rotate(lanes[3], 18);
+    uint64_t hash =
+        rotate(lanes[0], 1) + rotate(lanes[1], 7) + rotate(lanes[2], 12) + rotate(lanes[3], 18);
     for (int i = 0; i < 4; i++) {
         hash = merge(hash, lanes[i]);
     }

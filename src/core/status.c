@@ -46,8 +46,8 @@ void fcap_error_prefix(struct fcap_error *error, const char *prefix)
         return;
     }
     struct fcap_error old = *error;
-    (void)snprintf(error->text, sizeof error->text, "%s: %.*s", prefix,
-                   (int)(sizeof old.text / 2), old.text); /* Cut is fine. */
+    (void)snprintf(error->text, sizeof error->text, "%s: %.*s", prefix, (int)(sizeof old.text / 2),
+                   old.text); /* Cut is fine. */
 }
 
 void fcap_assert_failed(const char *file, int line, const char *condition)

@@ -1,0 +1,344 @@
+/* What the files of the pipeline share; nobody else includes this.
+ *
+ * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
+ * gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings records up to date
+ * after a crash, pipeline.c runs the steps. */
+#ifndef FCAP_CORE_H
+#define FCAP_CORE_H
+
+#include "fcap/ads.h"
+#include "fcap/assert.h"
+#include "fcap/chunk.h"
+#include "fcap/counters.h"
+#include "fcap/key.h"
+#include "fcap/meta.h"
+#include "fcap/mutant.h"
+#include "fcap/pipeline.h"
+#include "fcap/user.h"
+#include "fcap/value.h"
+
+#define COMMITS_MAX 2    /* in flight */
+#define MARKS_MAX   4096 /* open points of acknowledgement */
+#define NO_OFFSET   (-1)
+#define CLOCKS_MAX  64 /* commits whose T is remembered; above the longest deferral */
+#define DEFER_MAX   48 /* commits that a changed record may wait */
+
+/* --- timers --- */
+
+/* An event of the commit that has not been encoded yet. */
+struct open_event {
+    int64_t time_ms;
+    struct fcap_user *user; /* dirty, hence cached, until the commit is encoded */
+    uint64_t id_hash;
+    uint32_t ad; /* FCAP_AD_VOID: voided by a tombstone, still known for dedup */
+};
+
+/* An event read back from committed chunks, commits in flight and open events alike. */
+struct timeline_event {
+    int64_t time_ms;
+    uint64_t commit;
+    uint64_t id_hash;
+    size_t user_offset; /* into `users` */
+    uint32_t user_size;
+    uint32_t ad;
+};
+
+/* The events of one bucket ahead of one window's cursor, in time order. */
+struct timeline {
+    struct timeline_event *events;
+    size_t count;
+    size_t capacity;
+    size_t next;        /* events before this one have left */
+    int64_t through_ms; /* last millisecond of the loaded bucket */
+    bool loaded;
+    struct fcap_buffer users;
+};
+
+void timeline_clear(struct timeline *timeline);
+void timeline_done(struct timeline *timeline);
+static inline struct fcap_bytes timeline_user(const struct timeline *timeline,
+                                              const struct timeline_event *event)
+{
+    return (struct fcap_bytes){timeline->users.data + event->user_offset, event->user_size};
+}
+
+/* --- dedup --- */
+
+struct dedup_bucket {
+    int64_t bucket_ms;
+    uint64_t *slots; /* fingerprints; 0: free */
+    size_t slot_count;
+    size_t count;
+    uint64_t used; /* for eviction of the oldest use */
+};
+
+#define DEDUP_BUCKETS_MAX 64
+
+struct dedup {
+    struct dedup_bucket buckets[DEDUP_BUCKETS_MAX];
+    size_t count;
+    uint64_t tick;
+};
+
+/* --- push queues --- */
+
+enum push_queue_kind {
+    QUEUE_NONE,
+    QUEUE_CLOSED, /* the task's gate is closed */
+    QUEUE_FIRST,  /* increments: what a cap needs soonest */
+    QUEUE_SECOND, /* expiries and repairs */
+};
+
+struct push_queue {
+    struct fcap_user *head;
+    struct fcap_user *tail;
+    size_t count;
+};
+
+/* A push without an answer yet. */
+struct flight {
+    struct fcap_task *task; /* NULL: the task has gone */
+    struct fcap_user *user; /* NULL: an epoch, or the task has gone */
+    uint64_t mark;
+    uint8_t window;
+};
+
+/* --- tasks --- */
+
+/* A list of user ids to be projected once more. */
+struct second_look {
+    struct fcap_buffer ids; /* be16 size, bytes */
+    bool all;               /* too many to list: a complete projection instead */
+    bool armed;
+    int64_t due_ms; /* monotonic */
+};
+
+struct full_projection {
+    bool active;
+    bool scanned;     /* every user has been queued */
+    uint64_t mark;    /* done when this mark is acknowledged */
+    uint32_t windows; /* mask */
+    struct fcap_sink_identity identity;
+    struct fcap_buffer next_key;
+};
+
+struct fcap_task {
+    struct fcap_pipeline *pipeline;
+    struct fcap_task *next; /* by partition */
+    int32_t partition;
+    uint64_t assignment;
+    struct fcap_meta meta; /* meta.windows is in configured order */
+    struct fcap_window_numbers numbers;
+    struct timeline timelines[FCAP_WINDOWS_MAX];
+    struct timeline build; /* scratch of the builder and of dedup */
+    struct fcap_ads ads;
+    struct dedup dedup;
+    struct open_event *open;
+    size_t open_count;
+    size_t open_capacity;
+    uint64_t open_commit; /* number of the commit that is being filled */
+    struct clock_point {
+        int64_t clock_ms;   /* T */
+        int64_t history_ms; /* H */
+    } clocks[CLOCKS_MAX];   /* at the end of commit number % CLOCKS_MAX */
+    uint64_t first_round;   /* round of commit number `first_commit` */
+    uint64_t first_commit;
+    int64_t committed_offset;
+    int64_t synced_history_ms;  /* H as last released to the store */
+    int64_t release_history_ms; /* H of the newest written commit */
+    uint64_t sync_ticket;
+    bool sync_wanted;
+    bool has_state; /* the store held a meta record */
+    bool stale;     /* what the store holds must be deleted by the first commit */
+    bool started;   /* the source said where reading starts */
+    bool first_record_seen;
+    bool reached; /* the end offset seen at assignment */
+    bool gate_open;
+    int64_t start_offset;
+    int64_t end_offset;
+    int64_t log_start;
+    int64_t sought_ms; /* history start of an initial load */
+    int64_t epoch;
+    bool epoch_asked;
+    bool clock_held;
+    struct push_queue closed; /* users touched while the gate is closed */
+    bool closed_lost;         /* some were forgotten by a commit: project everything */
+    struct second_look second;
+    struct full_projection full;
+    int64_t claimed_next;
+    int64_t claimed_as_of_ms;
+    int64_t swept_day; /* ads are swept once a day of H */
+};
+
+/* --- commits --- */
+
+struct commit {
+    struct fcap_batch batch;
+    uint64_t round;
+    uint64_t mark;   /* every push up to here must be acknowledged */
+    uint64_t ticket; /* every dead letter up to here must be durable */
+    bool submitted;
+    struct fcap_user **users; /* encoded in it */
+    size_t user_count;
+    size_t user_capacity;
+    struct commit_task {
+        int32_t partition;
+        uint64_t assignment;
+        uint64_t number;
+        int64_t next_offset;
+        int64_t history_ms;
+        int64_t clock_before_ms; /* for a mutant */
+        size_t first_chunk;      /* entries of its timer chunks */
+        size_t chunk_count;
+    } * tasks;
+    size_t task_count;
+    size_t task_capacity;
+};
+
+struct mark {
+    uint64_t outstanding;
+    struct mark_claim {
+        int32_t partition;
+        uint64_t assignment;
+        int64_t next_offset;
+        int64_t as_of_ms;
+    } * claims;
+    size_t claim_count;
+    size_t claim_capacity;
+};
+
+struct held_letter {
+    bool active;
+    struct fcap_record record;
+    struct fcap_buffer bytes; /* key, value */
+    enum fcap_reject reason;
+};
+
+struct fcap_pipeline {
+    struct fcap_settings settings;
+    struct fcap_ports ports;
+    struct fcap_source_handler source_handler;
+    struct fcap_sink_handler sink_handler;
+    struct fcap_key_template key_template;
+    struct fcap_counters counters;
+    struct fcap_error error;
+    enum fcap_status failure; /* FATAL once something cannot go on */
+
+    struct fcap_task *tasks;
+    size_t task_count;
+    struct fcap_cache cache;
+
+    /* Once a step: time stands still. */
+    int64_t wall_ms;
+    int64_t monotonic_ms;
+    struct fcap_sink_state sink_state;
+    uint64_t connection_seen;
+
+    struct push_queue first;
+    struct push_queue second;
+    struct mark *marks; /* ring */
+    uint64_t mark_open;
+    uint64_t mark_done; /* every mark <= this is acknowledged */
+    int64_t mark_opened_ms;
+    struct flight *flights; /* ring, in push order */
+    size_t flight_capacity;
+    uint64_t flight_first;
+    uint64_t flight_next;
+
+    uint64_t round; /* of the open commit; starts at 1 */
+    struct fcap_user *dirty_head;
+    struct fcap_user *dirty_tail;
+    size_t dirty_count;
+    size_t open_count;                  /* open events of all tasks */
+    struct commit commits[COMMITS_MAX]; /* [0] is the oldest */
+    size_t commit_count;
+    int64_t commit_begun_ms;
+    int64_t retry_at_ms; /* a failed commit waits until then */
+    bool changed;        /* something is worth a commit */
+    struct held_letter letter;
+    uint64_t letter_ticket; /* the newest ticket */
+
+    size_t records_left; /* of this step */
+    size_t work_left;
+    bool backpressure;
+    const char *stall;
+    bool draining;
+    bool flush_all;           /* the next commit writes every changed record */
+    uint64_t part_serial;     /* numbers the chunk parts being written */
+    struct fcap_buffer key;   /* scratch */
+    struct fcap_buffer value; /* scratch */
+    struct timeline scratch;
+    struct fcap_chunk_reader chunk_reader;
+};
+
+/* The cursor of a window: events at or before it have left. */
+static inline int64_t cursor_of(const struct fcap_task *task, size_t window)
+{
+    int64_t cursor = task->meta.clock_ms - task->meta.windows[window].length_ms;
+    if (task->meta.history_ms > cursor && !FCAP_MUTANT(LONGER)) {
+        return task->meta.history_ms;
+    }
+    return cursor;
+}
+
+/* Every failure of a port or of stored bytes ends the worker; a restart replays from the store. */
+enum fcap_status core_fail(struct fcap_pipeline *pipeline, enum fcap_status status,
+                           const char *what);
+
+/* task.c */
+struct fcap_task *task_find(struct fcap_pipeline *pipeline, int32_t partition);
+enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, uint64_t assignment,
+                           struct fcap_start *ret_start);
+void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task);
+/* A user's record, from the cache or the store. */
+enum fcap_status task_user(struct fcap_task *task, struct fcap_bytes id,
+                           struct fcap_user **ret_user);
+bool task_window_ready(const struct fcap_task *task, size_t window);
+void user_touch(struct fcap_user *user); /* it must be written */
+void user_clean(struct fcap_user *user); /* it is */
+
+/* apply.c */
+bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record);
+bool apply_held_letter(struct fcap_pipeline *pipeline);
+
+/* dedup.c */
+enum fcap_status dedup_check(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms,
+                             uint64_t id_hash, bool *ret_duplicate);
+void dedup_add(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms, uint64_t id_hash);
+void dedup_done(struct dedup *dedup);
+
+/* expire.c */
+enum fcap_status timeline_collect(struct fcap_task *task, int64_t bucket_ms, int64_t after_ms,
+                                  int64_t through_ms, struct timeline *timeline);
+void timeline_insert(struct timeline *timeline, const struct timeline_event *event,
+                     struct fcap_bytes user);
+enum fcap_status expire_task(struct fcap_task *task);
+enum fcap_status build_task(struct fcap_task *task);
+int64_t bucket_of(const struct fcap_task *task, int64_t time_ms);
+int64_t clock_target(struct fcap_task *task);
+
+/* push.c */
+void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind queue);
+void push_unqueue(struct fcap_pipeline *pipeline, struct fcap_user *user);
+void push_forget(struct fcap_pipeline *pipeline, struct fcap_task *task);
+void push_send(struct fcap_pipeline *pipeline);
+void push_close_mark(struct fcap_pipeline *pipeline);
+void push_settle_marks(struct fcap_pipeline *pipeline);
+bool push_epoch(struct fcap_task *task);
+void push_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer);
+void queue_remove(struct push_queue *queue, struct fcap_user *user);
+
+/* gate.c */
+enum fcap_status gate_step(struct fcap_task *task);
+void gate_reached(struct fcap_task *task, int64_t offset);
+
+/* commit.c */
+enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);
+void commit_forget(struct fcap_pipeline *pipeline, struct fcap_task *task);
+void commit_done(struct commit *commit);
+const struct commit_task *commit_find(const struct commit *commit, const struct fcap_task *task);
+
+/* redo.c */
+enum fcap_status redo_task(struct fcap_task *task);
+
+#endif

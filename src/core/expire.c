@@ -1,0 +1,235 @@
+/* The clock T and what leaves the windows as it moves; windows built from the timers. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_COST 16 /* a look into an empty bucket costs about as much as this many events */
+
+static void spend(struct fcap_pipeline *pipeline, size_t work)
+{
+    pipeline->work_left -= pipeline->work_left > work ? work : pipeline->work_left;
+}
+
+int64_t bucket_of(const struct fcap_task *task, int64_t time_ms)
+{
+    int64_t width = task->meta.bucket_ms;
+    return time_ms < 0 ? 0 : time_ms / width * width;
+}
+
+/* T follows the wall clock, but no further than Redis TIME + 1 s, and never goes back. */
+int64_t clock_target(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    int64_t target = pipeline->wall_ms;
+    int64_t bound = pipeline->sink_state.time_ms + 1000;
+    task->clock_held = !pipeline->sink_state.time_known || target > bound;
+    if (!pipeline->sink_state.time_known) {
+        return task->meta.clock_ms;
+    }
+    if (target > bound) {
+        target = bound;
+    }
+    return target > task->meta.clock_ms ? target : task->meta.clock_ms;
+}
+
+static enum fcap_status take_off(struct fcap_task *task, size_t window,
+                                 const struct timeline *timeline,
+                                 const struct timeline_event *event)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    if (event->ad == FCAP_AD_VOID) {
+        return FCAP_OK;
+    }
+    struct fcap_user *user;
+    enum fcap_status status = task_user(task, timeline_user(timeline, event), &user);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    if (user->erased_until_ms != FCAP_TIME_NONE && event->commit <= user->erased_commit) {
+        return FCAP_OK; /* Erased: this chunk does not exist for the user. */
+    }
+    size_t windows = pipeline->settings.window_count;
+    uint32_t *row = fcap_user_row(user, windows, event->ad);
+    FCAP_COUNT(pipeline->counters.expiries, 1);
+    if (row == NULL || row[1 + window] == 0) {
+        FCAP_COUNT(pipeline->counters.underflows, 1);
+        return FCAP_OK;
+    }
+    row[1 + window]--;
+    if (row[1 + window] == 0) {
+        size_t before = fcap_user_bytes(user, windows);
+        fcap_user_row_trim(user, windows, row);
+        fcap_cache_account(&pipeline->cache, before, fcap_user_bytes(user, windows));
+    }
+    user_touch(user);
+    push_mark(user, 1u << window, QUEUE_SECOND);
+    return FCAP_OK;
+}
+
+/* Takes off everything of one window with from < event_time <= to. */
+static enum fcap_status advance(struct fcap_task *task, size_t window, int64_t from, int64_t to)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct timeline *timeline = &task->timelines[window];
+    int64_t due = FCAP_MUTANT(DUE_EARLY) ? to + 1 : FCAP_MUTANT(DUE_LATE) ? to - 1 : to;
+    while (from < to) {
+        if (!timeline->loaded) {
+            int64_t bucket = bucket_of(task, from + 1);
+            timeline_clear(timeline);
+            enum fcap_status status =
+                timeline_collect(task, bucket, from, bucket + task->meta.bucket_ms - 1, timeline);
+            if (status != FCAP_OK) {
+                return status;
+            }
+            timeline->through_ms = bucket + task->meta.bucket_ms - 1;
+            timeline->loaded = true;
+        }
+        while (timeline->next < timeline->count &&
+               timeline->events[timeline->next].time_ms <= due) {
+            enum fcap_status status =
+                take_off(task, window, timeline, &timeline->events[timeline->next]);
+            if (status != FCAP_OK) {
+                return status;
+            }
+            timeline->next++;
+            spend(pipeline, 1);
+        }
+        if (timeline->through_ms > to) {
+            break; /* The rest of the bucket is still to come. */
+        }
+        from = timeline->through_ms;
+        timeline->loaded = false;
+    }
+    return FCAP_OK;
+}
+
+/* Moves T to `clock`; every window is exact at T afterwards. */
+static enum fcap_status move_clock(struct fcap_task *task, int64_t clock, int64_t events_through)
+{
+    struct fcap_meta *meta = &task->meta;
+    int64_t lowest = INT64_MAX;
+    for (size_t i = 0; i < meta->window_count; i++) {
+        struct fcap_window_meta *window = &meta->windows[i];
+        int64_t from = cursor_of(task, i);
+        int64_t to = events_through - window->length_ms;
+        if (to < meta->history_ms) {
+            to = meta->history_ms;
+        }
+        lowest = to < lowest ? to : lowest;
+        if (from >= to) {
+            continue;
+        }
+        int64_t counted = to;
+        if (window->building) {
+            counted = to < window->head_ms ? to : window->head_ms;
+            window->head_ms = to > window->head_ms ? to : window->head_ms;
+        }
+        if (from < counted) {
+            enum fcap_status status = advance(task, i, from, counted);
+            if (status != FCAP_OK) {
+                return status;
+            }
+        }
+        if (window->building && counted < to) {
+            task->timelines[i].loaded = false; /* Skipped events were never counted. */
+        }
+    }
+    meta->clock_ms = clock;
+    meta->history_ms = lowest > meta->history_ms ? lowest : meta->history_ms;
+    return FCAP_OK;
+}
+
+enum fcap_status expire_task(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    int64_t target = clock_target(task);
+    while (task->meta.clock_ms < target && pipeline->work_left > 0) {
+        int64_t step = target - task->meta.clock_ms;
+        if (step > pipeline->settings.slice_ms) {
+            step = pipeline->settings.slice_ms;
+            spend(pipeline, LOOK_COST);
+        }
+        int64_t clock = task->meta.clock_ms + step;
+        enum fcap_status status = move_clock(task, FCAP_MUTANT(LAG_CURSOR) ? target : clock, clock);
+        if (status != FCAP_OK) {
+            return status;
+        }
+        pipeline->changed = true;
+    }
+    return FCAP_OK;
+}
+
+/* Adds to a window that is being built what its head passes. */
+static enum fcap_status build_event(struct fcap_task *task, size_t window,
+                                    const struct timeline *timeline,
+                                    const struct timeline_event *event)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct fcap_user *user;
+    if (event->ad == FCAP_AD_VOID) {
+        return FCAP_OK;
+    }
+    enum fcap_status status = task_user(task, timeline_user(timeline, event), &user);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    if (user->erased_until_ms != FCAP_TIME_NONE && event->commit <= user->erased_commit) {
+        return FCAP_OK;
+    }
+    size_t windows = pipeline->settings.window_count;
+    size_t before = fcap_user_bytes(user, windows);
+    fcap_user_row_add(user, windows, event->ad)[1 + window]++;
+    fcap_cache_account(&pipeline->cache, before, fcap_user_bytes(user, windows));
+    if (event->time_ms > user->newest_ms && !FCAP_MUTANT(BUILD_NEWEST)) {
+        user->newest_ms = event->time_ms;
+    }
+    user_touch(user);
+    push_mark(user, 1u << window, QUEUE_SECOND);
+    FCAP_COUNT(pipeline->counters.built, 1);
+    return FCAP_OK;
+}
+
+static enum fcap_status build_window(struct fcap_task *task, size_t index)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct fcap_window_meta *window = &task->meta.windows[index];
+    int64_t newest =
+        task->meta.clock_ms > pipeline->wall_ms ? task->meta.clock_ms : pipeline->wall_ms;
+    int64_t last = newest + pipeline->settings.future_skew_ms + task->meta.bucket_ms;
+    while (window->head_ms < last && pipeline->work_left > 0) {
+        int64_t bucket = bucket_of(task, window->head_ms + 1);
+        int64_t through = bucket + task->meta.bucket_ms - 1;
+        timeline_clear(&task->build);
+        enum fcap_status status =
+            timeline_collect(task, bucket, window->head_ms, through, &task->build);
+        for (size_t i = 0; i < task->build.count && status == FCAP_OK; i++) {
+            status = build_event(task, index, &task->build, &task->build.events[i]);
+        }
+        if (status != FCAP_OK) {
+            return status;
+        }
+        window->head_ms = through;
+        spend(pipeline, task->build.count + LOOK_COST);
+        pipeline->changed = true;
+    }
+    window->building = window->head_ms < last;
+    if (!window->building) {
+        pipeline->flush_all = true; /* Redo knows nothing of what was built. */
+    }
+    return FCAP_OK;
+}
+
+enum fcap_status build_task(struct fcap_task *task)
+{
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        if (!task->meta.windows[i].building) {
+            continue;
+        }
+        enum fcap_status status = build_window(task, i);
+        if (status != FCAP_OK) {
+            return status;
+        }
+    }
+    return FCAP_OK;
+}

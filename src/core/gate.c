@@ -1,0 +1,255 @@
+/* When a task may send, and when everything has to be sent: the gate, complete projections, and
+ * the second look at users whom an old owner may have written over. */
+#include "core.h"
+
+#include <string.h>
+
+#define SCAN_USERS      512  /* users queued by one look at the store */
+#define SECOND_LOOK_MAX 4096 /* users remembered one by one */
+
+static bool is_known(const struct fcap_sink_identity *identity)
+{
+    static const struct fcap_sink_identity none;
+    return memcmp(identity, &none, sizeof none) != 0;
+}
+
+static bool is_same(const struct fcap_sink_identity *a, const struct fcap_sink_identity *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+void gate_reached(struct fcap_task *task, int64_t offset)
+{
+    task->reached = task->reached || offset >= task->end_offset;
+}
+
+static void remember_user(struct fcap_task *task, const struct fcap_user *user)
+{
+    fcap_buffer_put_be16(&task->second.ids, user->size);
+    fcap_buffer_put_bytes(&task->second.ids, fcap_user_id(user));
+}
+
+static void open_gate(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    task->gate_open = true;
+    task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
+    task->second.armed = true;
+    task->second.due_ms = pipeline->monotonic_ms + pipeline->settings.session_timeout_ms;
+    fcap_buffer_clear(&task->second.ids);
+    while (task->closed.head != NULL) {
+        struct fcap_user *user = task->closed.head;
+        uint32_t windows = user->push_mask;
+        if (!task->second.all) {
+            remember_user(task, user);
+        }
+        push_unqueue(pipeline, user);
+        push_mark(user, windows, QUEUE_SECOND);
+    }
+    for (size_t i = 0; i < task->meta.window_count && FCAP_MUTANT(RUN_ID_MEMORY); i++) {
+        if (is_known(&task->meta.windows[i].projected_to)) {
+            task->meta.windows[i].projected_to = pipeline->sink_state.identity;
+        }
+    }
+    pipeline->changed = true;
+}
+
+static void try_to_open(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    const struct fcap_sink_state *sink = &pipeline->sink_state;
+    gate_reached(task, task->meta.next_offset);
+    if (!task->started || !task->reached || !sink->ready || !is_known(&sink->identity) ||
+        pipeline->letter.active) {
+        return;
+    }
+    if (task->meta.clock_ms < clock_target(task) && !FCAP_MUTANT(GATE_EARLY)) {
+        return;
+    }
+    if (task->epoch == 0) {
+        if (!task->epoch_asked) {
+            (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
+        }
+        return;
+    }
+    open_gate(task);
+}
+
+/* --- complete projections --- */
+
+static uint32_t windows_to_serve(const struct fcap_task *task)
+{
+    uint32_t mask = 0;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        bool serve = task->pipeline->settings.serve_incomplete && !task->meta.windows[i].building;
+        if (task_window_ready(task, i) || serve) {
+            mask |= 1u << i;
+        }
+    }
+    return mask;
+}
+
+static uint32_t windows_missing(const struct fcap_task *task)
+{
+    uint32_t mask = 0;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        if (!is_same(&task->meta.windows[i].projected_to, &task->pipeline->sink_state.identity)) {
+            mask |= 1u << i;
+        }
+    }
+    return mask & windows_to_serve(task);
+}
+
+static void begin_full(struct fcap_task *task, uint32_t windows)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct full_projection *full = &task->full;
+    full->active = true;
+    full->scanned = false;
+    full->windows = windows;
+    full->identity = pipeline->sink_state.identity;
+    fcap_buffer_clear(&full->next_key);
+    fcap_key_user(&full->next_key, task->partition, FCAP_BYTES_NONE);
+    FCAP_COUNT(pipeline->counters.full_projections, 1);
+    for (size_t i = 0; i < pipeline->cache.slot_count; i++) {
+        struct fcap_user *user = pipeline->cache.slots[i].user;
+        if (user != NULL && user->task == task && (user->stamp == 0 || user->encoded_round != 0)) {
+            push_mark(user, windows, QUEUE_SECOND); /* The scan of the store may not meet it. */
+        }
+    }
+}
+
+struct scan {
+    struct fcap_task *task;
+    size_t left;
+    enum fcap_status status;
+};
+
+static bool scan_user(void *context, struct fcap_bytes key, struct fcap_bytes value)
+{
+    struct scan *scan = context;
+    struct fcap_task *task = scan->task;
+    struct fcap_cache *cache = &task->pipeline->cache;
+    int32_t partition;
+    struct fcap_bytes id;
+    if (!fcap_key_read_user(key, &partition, &id)) {
+        scan->status = FCAP_CORRUPT;
+        return false;
+    }
+    uint64_t hash = fcap_cache_hash(partition, id);
+    struct fcap_user *user = fcap_cache_find(cache, task, hash, id);
+    if (user == NULL) {
+        /* Not cached, hence in no commit in flight: the stored record is the newest. */
+        user = fcap_cache_insert(cache, task, hash, id);
+        size_t before = fcap_user_bytes(user, cache->windows);
+        scan->status = fcap_user_decode(user, &task->numbers, value);
+        fcap_cache_account(cache, before, fcap_user_bytes(user, cache->windows));
+        user->referenced = false;
+    }
+    push_mark(user, task->full.windows, QUEUE_SECOND);
+    fcap_buffer_clear(&task->full.next_key);
+    fcap_buffer_put_bytes(&task->full.next_key, key);
+    fcap_buffer_put_u8(&task->full.next_key, 0); /* The next possible key. */
+    scan->left--;
+    return scan->status == FCAP_OK && scan->left > 0;
+}
+
+static enum fcap_status scan_on(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct scan scan = {task, SCAN_USERS, FCAP_OK};
+    struct fcap_buffer from = {0};
+    fcap_buffer_put_bytes(&from, fcap_buffer_bytes(&task->full.next_key));
+    size_t size = from.size;
+    fcap_key_user(&from, task->partition + 1, FCAP_BYTES_NONE);
+    enum fcap_status status = pipeline->ports.store->ops->scan(
+        pipeline->ports.store, FCAP_FAMILY_USERS, (struct fcap_bytes){from.data, size},
+        (struct fcap_bytes){from.data + size, from.size - size}, scan_user, &scan);
+    fcap_buffer_done(&from);
+    status = status == FCAP_OK ? scan.status : status;
+    if (status != FCAP_OK) {
+        return core_fail(pipeline, status, "scan users");
+    }
+    if (scan.left > 0) {
+        task->full.scanned = true;
+        task->full.mark = pipeline->mark_open; /* Everything queued is owed to it or earlier. */
+    }
+    return FCAP_OK;
+}
+
+static enum fcap_status full_step(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct full_projection *full = &task->full;
+    if (full->active && !is_same(&full->identity, &pipeline->sink_state.identity)) {
+        full->active = false; /* Another Redis meanwhile: begin again. */
+    }
+    if (!full->active) {
+        uint32_t windows = windows_missing(task);
+        if (windows == 0) {
+            return FCAP_OK;
+        }
+        begin_full(task, windows);
+    }
+    if (!full->scanned) {
+        bool room = pipeline->first.count + pipeline->second.count < SCAN_USERS * 4;
+        return room ? scan_on(task) : FCAP_OK;
+    }
+    if (pipeline->mark_done >= full->mark) {
+        for (size_t i = 0; i < task->meta.window_count; i++) {
+            if ((full->windows >> i & 1) != 0) {
+                task->meta.windows[i].projected_to = full->identity;
+            }
+        }
+        full->active = false;
+        pipeline->changed = true;
+    }
+    return FCAP_OK;
+}
+
+/* An old owner may have woken up after the gate opened and sent what lay in its socket: the users
+ * that it can have known are shown once more. */
+static enum fcap_status second_look(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct second_look *second = &task->second;
+    if (!second->armed || pipeline->monotonic_ms < second->due_ms) {
+        return FCAP_OK;
+    }
+    if (second->all) {
+        if (task->full.active) {
+            return FCAP_OK; /* After the one that is under way. */
+        }
+        second->armed = false;
+        if (!FCAP_MUTANT(SECOND_LOOK)) {
+            begin_full(task, windows_to_serve(task));
+        }
+        return FCAP_OK;
+    }
+    second->armed = false;
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&second->ids));
+    while (fcap_reader_left(&reader) > 0 && !FCAP_MUTANT(SECOND_LOOK)) {
+        struct fcap_bytes id = fcap_reader_take(&reader, fcap_reader_be16(&reader));
+        struct fcap_user *user;
+        enum fcap_status status = task_user(task, id, &user);
+        if (status != FCAP_OK) {
+            return status;
+        }
+        push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_SECOND);
+    }
+    fcap_buffer_done(&second->ids);
+    return FCAP_OK;
+}
+
+enum fcap_status gate_step(struct fcap_task *task)
+{
+    if (!task->gate_open) {
+        try_to_open(task);
+    }
+    if (!task->gate_open || !task->pipeline->sink_state.ready ||
+        !is_known(&task->pipeline->sink_state.identity)) {
+        return FCAP_OK;
+    }
+    enum fcap_status status = full_step(task);
+    return status == FCAP_OK ? second_look(task) : status;
+}

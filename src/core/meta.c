@@ -1,0 +1,114 @@
+#include "fcap/meta.h"
+
+#include <string.h>
+
+#define VERSION 1
+
+static void put_i64(struct fcap_buffer *buffer, int64_t value)
+{
+    fcap_buffer_put_be64(buffer, (uint64_t)value);
+}
+
+static void encode_window(const struct fcap_window_meta *window, struct fcap_buffer *buffer)
+{
+    fcap_buffer_put_be16(buffer, window->number);
+    put_i64(buffer, window->length_ms);
+    fcap_buffer_put_u8(buffer, (uint8_t)strlen(window->name));
+    fcap_buffer_put_text(buffer, window->name);
+    fcap_buffer_put_u8(buffer, window->building ? 1 : 0);
+    put_i64(buffer, window->head_ms);
+    put_i64(buffer, window->complete_since_ms);
+    fcap_buffer_put(buffer, window->projected_to.bytes, sizeof window->projected_to.bytes);
+}
+
+void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
+{
+    fcap_buffer_put_u8(buffer, VERSION);
+    put_i64(buffer, meta->next_offset);
+    put_i64(buffer, meta->last_timestamp_ms);
+    fcap_buffer_put_be64(buffer, meta->last_key_hash);
+    put_i64(buffer, meta->clock_ms);
+    put_i64(buffer, meta->history_ms);
+    put_i64(buffer, meta->complete_since_ms);
+    fcap_buffer_put_be64(buffer, meta->commit);
+    fcap_buffer_put_be64(buffer, meta->valid_from);
+    fcap_buffer_put_be64(buffer, meta->redo_from);
+    put_i64(buffer, meta->redo_clock_ms);
+    put_i64(buffer, meta->redo_history_ms);
+    fcap_buffer_put_be32(buffer, meta->next_window);
+    fcap_buffer_put_be32(buffer, meta->next_ad);
+    put_i64(buffer, meta->bucket_ms);
+    fcap_buffer_put_be32(buffer, meta->partition_count);
+    fcap_buffer_put_u8(buffer, (uint8_t)meta->window_count);
+    for (size_t i = 0; i < meta->window_count; i++) {
+        encode_window(&meta->windows[i], buffer);
+    }
+}
+
+static int64_t take_i64(struct fcap_reader *reader)
+{
+    return (int64_t)fcap_reader_be64(reader);
+}
+
+static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *window)
+{
+    window->number = fcap_reader_be16(reader);
+    window->length_ms = take_i64(reader);
+    struct fcap_bytes name = fcap_reader_take(reader, fcap_reader_u8(reader));
+    if (reader->failed || name.size == 0 || name.size > FCAP_WINDOW_NAME_MAX) {
+        return false;
+    }
+    memcpy(window->name, name.data, name.size);
+    window->name[name.size] = '\0';
+    window->building = fcap_reader_u8(reader) != 0;
+    window->head_ms = take_i64(reader);
+    window->complete_since_ms = take_i64(reader);
+    struct fcap_bytes identity = fcap_reader_take(reader, sizeof window->projected_to.bytes);
+    if (reader->failed || window->length_ms <= 0) {
+        return false;
+    }
+    memcpy(window->projected_to.bytes, identity.data, identity.size);
+    return true;
+}
+
+enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret_meta)
+{
+    struct fcap_reader reader = fcap_reader_of(bytes);
+    struct fcap_meta meta = {0};
+    uint8_t version = fcap_reader_u8(&reader);
+    if (reader.failed) {
+        return FCAP_CORRUPT;
+    }
+    if (version != VERSION) {
+        return FCAP_FORMAT;
+    }
+    meta.next_offset = take_i64(&reader);
+    meta.last_timestamp_ms = take_i64(&reader);
+    meta.last_key_hash = fcap_reader_be64(&reader);
+    meta.clock_ms = take_i64(&reader);
+    meta.history_ms = take_i64(&reader);
+    meta.complete_since_ms = take_i64(&reader);
+    meta.commit = fcap_reader_be64(&reader);
+    meta.valid_from = fcap_reader_be64(&reader);
+    meta.redo_from = fcap_reader_be64(&reader);
+    meta.redo_clock_ms = take_i64(&reader);
+    meta.redo_history_ms = take_i64(&reader);
+    meta.next_window = fcap_reader_be32(&reader);
+    meta.next_ad = fcap_reader_be32(&reader);
+    meta.bucket_ms = take_i64(&reader);
+    meta.partition_count = fcap_reader_be32(&reader);
+    meta.window_count = fcap_reader_u8(&reader);
+    if (reader.failed || meta.window_count > FCAP_WINDOWS_MAX || meta.bucket_ms <= 0) {
+        return FCAP_CORRUPT;
+    }
+    for (size_t i = 0; i < meta.window_count; i++) {
+        if (!decode_window(&reader, &meta.windows[i])) {
+            return FCAP_CORRUPT;
+        }
+    }
+    if (fcap_reader_left(&reader) != 0) {
+        return FCAP_CORRUPT;
+    }
+    *ret_meta = meta;
+    return FCAP_OK;
+}

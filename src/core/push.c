@@ -1,0 +1,312 @@
+/* Sending values: queues of users, pushes in flight, and the marks that say what is acknowledged.
+ *
+ * A queue holds user x windows, never values: the value is encoded when it is sent, so whatever is
+ * sent last is newest. Every queued user and every push in flight is an obligation of one mark; a
+ * commit waits until all marks up to its own have none left. */
+#include "core.h"
+
+#include <stdlib.h>
+
+#define FLIGHTS_MAX 65536
+
+static struct push_queue *queue_of(struct fcap_task *task, enum push_queue_kind kind)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    return kind == QUEUE_CLOSED  ? &task->closed
+           : kind == QUEUE_FIRST ? &pipeline->first
+                                 : &pipeline->second;
+}
+
+static void queue_append(struct push_queue *queue, struct fcap_user *user)
+{
+    user->push_next = NULL;
+    user->push_previous = queue->tail;
+    if (queue->tail != NULL) {
+        queue->tail->push_next = user;
+    } else {
+        queue->head = user;
+    }
+    queue->tail = user;
+    queue->count++;
+}
+
+void queue_remove(struct push_queue *queue, struct fcap_user *user)
+{
+    *(user->push_previous != NULL ? &user->push_previous->push_next : &queue->head) =
+        user->push_next;
+    *(user->push_next != NULL ? &user->push_next->push_previous : &queue->tail) =
+        user->push_previous;
+    user->push_next = NULL;
+    user->push_previous = NULL;
+    queue->count--;
+}
+
+static uint64_t *outstanding(struct fcap_pipeline *pipeline, uint64_t mark)
+{
+    return &pipeline->marks[mark % MARKS_MAX].outstanding;
+}
+
+void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind kind)
+{
+    struct fcap_task *task = user->task;
+    struct fcap_pipeline *pipeline = task->pipeline;
+    if (windows == 0) {
+        return;
+    }
+    kind = task->gate_open ? kind : QUEUE_CLOSED;
+    pipeline->changed = true;
+    if (user->push_queue == QUEUE_NONE) {
+        user->push_mask = (uint16_t)windows;
+        user->push_queue = (uint8_t)kind;
+        queue_append(queue_of(task, kind), user);
+        if (kind != QUEUE_CLOSED) {
+            user->push_mark = pipeline->mark_open;
+            ++*outstanding(pipeline, user->push_mark);
+        }
+        return;
+    }
+    user->push_mask = (uint16_t)(user->push_mask | windows);
+    if (user->push_queue == QUEUE_SECOND && kind == QUEUE_FIRST) {
+        queue_remove(&pipeline->second, user);
+        user->push_queue = QUEUE_FIRST;
+        queue_append(&pipeline->first, user);
+    }
+}
+
+/* Takes a user out of its queue, with its obligation. */
+void push_unqueue(struct fcap_pipeline *pipeline, struct fcap_user *user)
+{
+    if (user->push_queue == QUEUE_NONE) {
+        return;
+    }
+    queue_remove(queue_of(user->task, user->push_queue), user);
+    if (user->push_queue != QUEUE_CLOSED) {
+        --*outstanding(pipeline, user->push_mark);
+    }
+    user->push_queue = QUEUE_NONE;
+    user->push_mask = 0;
+}
+
+/* A push that was not done: its user x window is dirty again, for the mark that waits for it. */
+static void push_again(struct fcap_pipeline *pipeline, const struct flight *flight)
+{
+    struct fcap_user *user = flight->user;
+    bool queued = user->push_queue != QUEUE_NONE;
+    push_mark(user, 1u << flight->window, QUEUE_SECOND);
+    if (!queued || user->push_mark > flight->mark) {
+        --*outstanding(pipeline, user->push_mark);
+        user->push_mark = flight->mark; /* The flight's obligation becomes the queue's. */
+        return;
+    }
+    --*outstanding(pipeline, flight->mark);
+}
+
+static struct flight *flight_add(struct fcap_pipeline *pipeline)
+{
+    if (pipeline->flight_next - pipeline->flight_first == pipeline->flight_capacity) {
+        return NULL;
+    }
+    return &pipeline->flights[pipeline->flight_next % pipeline->flight_capacity];
+}
+
+static bool has_counts(const struct fcap_user *user, size_t windows, size_t window)
+{
+    for (uint32_t i = 0; i < user->row_count; i++) {
+        if (user->rows[i * (1 + windows) + 1 + window] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fills the push of one user x window; false when nothing needs to be sent. */
+static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
+{
+    struct fcap_task *task = user->task;
+    struct fcap_pipeline *pipeline = task->pipeline;
+    const struct fcap_settings *settings = &pipeline->settings;
+    const struct fcap_window_meta *meta = &task->meta.windows[window];
+    if (!task_window_ready(task, window) && !(settings->serve_incomplete && !meta->building)) {
+        return false; /* A complete projection follows when it is ready. */
+    }
+    bool partial = user->partial_newest_ms > cursor_of(task, window);
+    int64_t newest = user->newest_ms;
+    if (partial && user->partial_newest_ms > newest) {
+        newest = user->partial_newest_ms;
+    }
+    fcap_buffer_clear(&pipeline->key);
+    if (!partial && !has_counts(user, settings->window_count, window)) {
+        newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
+        if (newest == FCAP_TIME_NONE || newest + meta->length_ms <= pipeline->wall_ms - 1000 ||
+            FCAP_MUTANT(PXAT_ONLY)) {
+            return false; /* Its PXAT has passed: the key is gone by itself. */
+        }
+        fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
+        *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
+    } else {
+        bool cut;
+        fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
+        fcap_buffer_clear(&pipeline->value);
+        fcap_value_build(user, settings->window_count, window, &task->ads, task->meta.clock_ms,
+                         partial, settings->value_bytes, &pipeline->value, &cut);
+        FCAP_COUNT(pipeline->counters.values_cut, cut);
+        *push = (struct fcap_push){.kind = FCAP_PUSH_SET};
+        push->value = fcap_buffer_bytes(&pipeline->value);
+        push->expire_at_ms = newest + meta->length_ms - (FCAP_MUTANT(PXAT_PLUS_ONE) ? 0 : 1);
+    }
+    push->key = fcap_buffer_bytes(&pipeline->key);
+    return true;
+}
+
+/* Sends the windows that a user waits for; false when the sink takes no more. */
+static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user)
+{
+    struct fcap_sink *sink = pipeline->ports.sink;
+    while (user->push_mask != 0) {
+        unsigned window = (unsigned)__builtin_ctz(user->push_mask);
+        struct fcap_push push;
+        if (fill_push(user, window, &push)) {
+            struct flight *flight = flight_add(pipeline);
+            push.token = pipeline->flight_next;
+            if (flight == NULL || sink->ops->push(sink, &push) != FCAP_OK) {
+                return false;
+            }
+            *flight = (struct flight){user->task, user, user->push_mark, (uint8_t)window};
+            pipeline->flight_next++;
+            ++*outstanding(pipeline, user->push_mark);
+            user->flights++;
+            FCAP_COUNT(pipeline->counters.push_bytes, push.key.size + push.value.size);
+            if (push.kind == FCAP_PUSH_SET) {
+                FCAP_COUNT(pipeline->counters.pushes_set, 1);
+            } else {
+                FCAP_COUNT(pipeline->counters.pushes_unlink, 1);
+            }
+        }
+        user->push_mask = (uint16_t)(user->push_mask & (user->push_mask - 1));
+    }
+    push_unqueue(pipeline, user);
+    return true;
+}
+
+void push_send(struct fcap_pipeline *pipeline)
+{
+    struct fcap_source *source = pipeline->ports.source;
+    if (!pipeline->sink_state.ready) {
+        return;
+    }
+    struct push_queue *queues[] = {&pipeline->first, &pipeline->second};
+    for (size_t i = 0; i < 2; i++) {
+        while (queues[i]->head != NULL) {
+            struct fcap_user *user = queues[i]->head;
+            if (!source->ops->may_send(source, user->task->partition) ||
+                !send_user(pipeline, user)) {
+                return;
+            }
+        }
+    }
+}
+
+/* Asks for the task's epoch; false when the sink takes nothing now. */
+bool push_epoch(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct flight *flight = flight_add(pipeline);
+    if (flight == NULL) {
+        return false;
+    }
+    fcap_buffer_clear(&pipeline->key);
+    fcap_buffer_put_text(&pipeline->key, "fc:epoch:");
+    fcap_buffer_put_text(&pipeline->key, pipeline->settings.profile);
+    fcap_buffer_put_u8(&pipeline->key, ':');
+    fcap_buffer_put_decimal(&pipeline->key, task->partition);
+    struct fcap_push push = {.kind = FCAP_PUSH_INCREMENT, .token = pipeline->flight_next};
+    push.key = fcap_buffer_bytes(&pipeline->key);
+    if (pipeline->ports.sink->ops->push(pipeline->ports.sink, &push) != FCAP_OK) {
+        return false;
+    }
+    *flight = (struct flight){.task = task, .mark = pipeline->mark_open};
+    pipeline->flight_next++;
+    ++*outstanding(pipeline, pipeline->mark_open);
+    task->epoch_asked = true;
+    return true;
+}
+
+void push_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
+{
+    struct fcap_pipeline *pipeline = context;
+    FCAP_ASSERT(token == pipeline->flight_first && token < pipeline->flight_next);
+    struct flight *flight = &pipeline->flights[token % pipeline->flight_capacity];
+    pipeline->flight_first++;
+    if (result == FCAP_PUSH_DONE) {
+        FCAP_COUNT(pipeline->counters.acks_done, 1);
+    } else if (result == FCAP_PUSH_REFUSED) {
+        FCAP_COUNT(pipeline->counters.acks_refused, 1);
+    } else {
+        FCAP_COUNT(pipeline->counters.acks_unknown, 1);
+    }
+    if (flight->user == NULL) {
+        --*outstanding(pipeline, flight->mark);
+        if (flight->task != NULL) {
+            flight->task->epoch_asked = false;
+            flight->task->epoch = result == FCAP_PUSH_DONE ? integer : 0;
+        }
+        return;
+    }
+    flight->user->flights--;
+    if (result == FCAP_PUSH_DONE) {
+        --*outstanding(pipeline, flight->mark);
+    } else {
+        push_again(pipeline, flight);
+    }
+}
+
+/* Forgets the pushes in flight of a task that goes; the users' queues are left by their removal. */
+void push_forget(struct fcap_pipeline *pipeline, struct fcap_task *task)
+{
+    for (uint64_t at = pipeline->flight_first; at < pipeline->flight_next; at++) {
+        struct flight *flight = &pipeline->flights[at % pipeline->flight_capacity];
+        if (flight->task == task) {
+            flight->task = NULL;
+            flight->user = NULL;
+        }
+    }
+}
+
+/* Ends the open mark: from here on it can be acknowledged, with what each task claims then. */
+void push_close_mark(struct fcap_pipeline *pipeline)
+{
+    struct mark *mark = &pipeline->marks[pipeline->mark_open % MARKS_MAX];
+    mark->claim_count = 0;
+    for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
+        if (!task->gate_open) {
+            continue;
+        }
+        if (mark->claim_count == mark->claim_capacity) {
+            mark->claim_capacity = mark->claim_capacity * 2 + 4;
+            mark->claims = realloc(mark->claims, mark->claim_capacity * sizeof *mark->claims);
+            FCAP_ASSERT(mark->claims != NULL);
+        }
+        mark->claims[mark->claim_count++] = (struct mark_claim){
+            task->partition, task->assignment, task->meta.next_offset, task->meta.clock_ms};
+    }
+    pipeline->mark_open++;
+    FCAP_ASSERT(pipeline->mark_open - pipeline->mark_done < MARKS_MAX);
+    *outstanding(pipeline, pipeline->mark_open) = 0;
+    pipeline->mark_opened_ms = pipeline->monotonic_ms;
+}
+
+void push_settle_marks(struct fcap_pipeline *pipeline)
+{
+    while (pipeline->mark_done + 1 < pipeline->mark_open &&
+           *outstanding(pipeline, pipeline->mark_done + 1) == 0) {
+        pipeline->mark_done++;
+        struct mark *mark = &pipeline->marks[pipeline->mark_done % MARKS_MAX];
+        for (size_t i = 0; i < mark->claim_count; i++) {
+            struct fcap_task *task = task_find(pipeline, mark->claims[i].partition);
+            if (task != NULL && task->assignment == mark->claims[i].assignment) {
+                task->claimed_next = mark->claims[i].next_offset;
+                task->claimed_as_of_ms = mark->claims[i].as_of_ms;
+            }
+        }
+    }
+}

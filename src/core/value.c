@@ -1,0 +1,187 @@
+#include "fcap/value.h"
+
+#include "fcap/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_part(struct fcap_key_template *template, int kind, size_t offset, size_t size)
+{
+    if (template->part_count == FCAP_KEY_PARTS_MAX) {
+        return false;
+    }
+    struct fcap_key_part *part = &template->parts[template->part_count++];
+    part->kind = kind;
+    part->offset = offset;
+    part->size = size;
+    return true;
+}
+
+/* Ends the literal that began at *literal, if it has bytes. */
+static bool end_literal(struct fcap_key_template *template, size_t *literal)
+{
+    size_t size = template->text.size - *literal;
+    bool fits = size == 0 || add_part(template, FCAP_KEY_LITERAL, *literal, size);
+    *literal = template->text.size;
+    return fits;
+}
+
+enum fcap_status fcap_key_template_init(struct fcap_key_template *template, const char *pattern,
+                                        const char *profile, struct fcap_error *ret_error)
+{
+    *template = (struct fcap_key_template){0};
+    size_t literal = 0;
+    bool has_user = false;
+    bool has_window = false;
+    bool fits = true;
+    for (const char *at = pattern; *at != '\0' && fits; at++) {
+        if (*at != '%') {
+            fcap_buffer_put_u8(&template->text, (uint8_t)*at);
+            continue;
+        }
+        at++;
+        if (*at == '%') {
+            fcap_buffer_put_u8(&template->text, '%');
+        } else if (*at == 'p') {
+            fcap_buffer_put_text(&template->text, profile);
+        } else if (*at == 'u' || *at == 'w') {
+            bool user = *at == 'u';
+            has_user = has_user || user;
+            has_window = has_window || !user;
+            fits = end_literal(template, &literal) &&
+                   add_part(template, user ? FCAP_KEY_USER : FCAP_KEY_WINDOW, 0, 0);
+        } else {
+            return fcap_error_set(ret_error, FCAP_CONFIG,
+                                  "redis.key: '%%%c' is unknown; use %%u, %%w, %%p or %%%%",
+                                  *at == '\0' ? ' ' : *at);
+        }
+    }
+    if (!fits || !end_literal(template, &literal)) {
+        return fcap_error_set(ret_error, FCAP_CONFIG, "redis.key: more than %d parts",
+                              FCAP_KEY_PARTS_MAX);
+    }
+    if (!has_user || !has_window) {
+        return fcap_error_set(ret_error, FCAP_CONFIG,
+                              "redis.key: %s must stand in it, or keys would collide",
+                              has_user ? "%w" : "%u");
+    }
+    return FCAP_OK;
+}
+
+void fcap_key_template_done(struct fcap_key_template *template)
+{
+    fcap_buffer_done(&template->text);
+    *template = (struct fcap_key_template){0};
+}
+
+static void put_encoded(struct fcap_buffer *buffer, struct fcap_bytes user)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < user.size; i++) {
+        uint8_t byte = user.data[i];
+        if (byte != '%' && byte != '{' && byte != '}') {
+            fcap_buffer_put_u8(buffer, byte);
+            continue;
+        }
+        fcap_buffer_put_u8(buffer, '%');
+        fcap_buffer_put_u8(buffer, (uint8_t)hex[byte >> 4]);
+        fcap_buffer_put_u8(buffer, (uint8_t)hex[byte & 15]);
+    }
+}
+
+void fcap_key_build(const struct fcap_key_template *template, struct fcap_bytes user,
+                    const char *window, struct fcap_buffer *buffer)
+{
+    for (size_t i = 0; i < template->part_count; i++) {
+        const struct fcap_key_part *part = &template->parts[i];
+        if (part->kind == FCAP_KEY_LITERAL) {
+            fcap_buffer_put(buffer, template->text.data + part->offset, part->size);
+        } else if (part->kind == FCAP_KEY_USER) {
+            put_encoded(buffer, user);
+        } else {
+            fcap_buffer_put_text(buffer, window);
+        }
+    }
+}
+
+static const char value_end[] = "},\"partial\":true}";
+
+static void put_count(struct fcap_buffer *buffer, const struct fcap_ads *ads, const uint32_t *row,
+                      uint32_t count, bool *first)
+{
+    const struct fcap_ad *ad = fcap_ads_get(ads, row[0]);
+    FCAP_ASSERT(ad != NULL); /* A counted ad has an entry as long as it counts. */
+    fcap_buffer_put_text(buffer, *first ? "\"" : ",\"");
+    fcap_buffer_put_bytes(buffer, fcap_ad_escaped(ad));
+    fcap_buffer_put_text(buffer, "\":");
+    fcap_buffer_put_decimal(buffer, count);
+    *first = false;
+}
+
+struct ranked {
+    uint32_t count;
+    uint32_t row;
+};
+
+static int compare_ranked(const void *left, const void *right)
+{
+    const struct ranked *a = left;
+    const struct ranked *b = right;
+    if (a->count != b->count) {
+        return a->count > b->count ? -1 : 1;
+    }
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+/* The ads nearest to their caps matter most to a reader: the highest counts stay. */
+static void put_highest(const struct fcap_user *user, size_t windows, size_t window,
+                        const struct fcap_ads *ads, size_t size_max, struct fcap_buffer *buffer)
+{
+    struct ranked *ranked = malloc(user->row_count * sizeof *ranked);
+    FCAP_ASSERT(ranked != NULL);
+    size_t count = 0;
+    for (uint32_t i = 0; i < user->row_count; i++) {
+        uint32_t value = user->rows[i * (1 + windows) + 1 + window];
+        if (value > 0) {
+            ranked[count++] = (struct ranked){value, i};
+        }
+    }
+    qsort(ranked, count, sizeof *ranked, compare_ranked);
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        size_t before = buffer->size;
+        put_count(buffer, ads, &user->rows[ranked[i].row * (1 + windows)], ranked[i].count, &first);
+        if (buffer->size > size_max) {
+            buffer->size = before;
+            break;
+        }
+    }
+    free(ranked);
+}
+
+void fcap_value_build(const struct fcap_user *user, size_t windows, size_t window,
+                      const struct fcap_ads *ads, int64_t as_of_ms, bool partial, size_t bytes_max,
+                      struct fcap_buffer *buffer, bool *ret_cut)
+{
+    size_t begin = buffer->size;
+    fcap_buffer_put_text(buffer, "{\"v\":1,\"as_of\":");
+    fcap_buffer_put_decimal(buffer, as_of_ms);
+    fcap_buffer_put_text(buffer, ",\"counts\":{");
+    size_t counts = buffer->size;
+    size_t size_max = begin + bytes_max - (sizeof value_end - 1);
+    bool first = true;
+    bool cut = false;
+    const uint32_t *row = user->rows;
+    for (uint32_t i = 0; i < user->row_count && !cut; i++, row += 1 + windows) {
+        if (row[1 + window] > 0) {
+            put_count(buffer, ads, row, row[1 + window], &first);
+            cut = buffer->size > size_max;
+        }
+    }
+    if (cut) {
+        buffer->size = counts;
+        put_highest(user, windows, window, ads, size_max, buffer);
+    }
+    fcap_buffer_put_text(buffer, partial || cut ? value_end : "}}");
+    *ret_cut = cut;
+}
