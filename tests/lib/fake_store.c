@@ -412,6 +412,13 @@ static enum fcap_status fake_get(struct fcap_store *store, enum fcap_family fami
     return FCAP_OK;
 }
 
+static void scribble(struct fcap_buffer *buffer)
+{
+    if (buffer->size > 0) {
+        memset(buffer->data, SCRIBBLE, buffer->size);
+    }
+}
+
 static enum fcap_status fake_scan(struct fcap_store *store, enum fcap_family family,
                                   struct fcap_bytes from, struct fcap_bytes to,
                                   fcap_store_visitor visitor, void *context)
@@ -431,8 +438,8 @@ static enum fcap_status fake_scan(struct fcap_store *store, enum fcap_family fam
         fcap_buffer_put_bytes(&value, fcap_buffer_bytes(&map->pairs[at].value));
         goes_on = visitor(context, fcap_buffer_bytes(&key), fcap_buffer_bytes(&value));
         /* A view kept beyond the call must not look right. */
-        memset(fcap_buffer_reserve(&key, 0) - key.size, SCRIBBLE, key.size);
-        memset(fcap_buffer_reserve(&value, 0) - value.size, SCRIBBLE, value.size);
+        scribble(&key);
+        scribble(&value);
     }
     fcap_buffer_done(&key);
     fcap_buffer_done(&value);
