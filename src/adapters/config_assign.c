@@ -227,6 +227,37 @@ static bool names_a_secret(const char *name)
     return false;
 }
 
+/* What the daemon's correctness rests on. Another value here would be a silent promise broken. */
+static const struct {
+    const char *name;
+    const char *why;
+} reserved[] = {
+    {"bootstrap.servers", "that is kafka.brokers"},
+    {"metadata.broker.list", "that is kafka.brokers"},
+    {"group.id", "that is kafka.group"},
+    {"group.instance.id", "that is kafka.instance_id"},
+    {"session.timeout.ms", "that is kafka.session_timeout"},
+    {"group.protocol", "fcapd handles the classic protocol's rebalances"},
+    {"partition.assignment.strategy", "fcapd needs cooperative-sticky"},
+    {"enable.auto.commit", "the state holds the offsets"},
+    {"auto.commit.interval.ms", "the state holds the offsets"},
+    {"enable.auto.offset.store", "the state holds the offsets"},
+    {"auto.offset.reset", "a gap is never passed over in silence; see on_gap and kafka.start"},
+    {"enable.partition.eof", "fcapd needs to see the end of a partition"},
+    {"isolation.level", "fcapd reads committed records only"},
+};
+
+/* Why a property is not free; NULL when it is. */
+static const char *why_reserved(const char *name)
+{
+    for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++) {
+        if (strcmp(name, reserved[i].name) == 0) {
+            return reserved[i].why;
+        }
+    }
+    return NULL;
+}
+
 static bool assign_pair(struct fcap_config_loader *loader, const struct fcap_config_key *key,
                         const struct fcap_config_node *entry, struct fcap_config_place place,
                         struct fcap_config_pair *ret_pair)
@@ -237,6 +268,11 @@ static bool assign_pair(struct fcap_config_loader *loader, const struct fcap_con
     (void)snprintf(label, sizeof label, "%s: %s", key->name,
                    fcap_config_quote(entry->text, quoted));
     if (entry->is_skipped || !check_text(loader, key->name, entry->text, 200, here)) {
+        return false;
+    }
+    const char *why = why_reserved(entry->text);
+    if (why != NULL) {
+        fcap_config_problem(loader, FCAP_CONFIG_ERROR, here, "%s is not free: %s", label, why);
         return false;
     }
     bool is_expanded = false;

@@ -121,7 +121,7 @@ static void compute_memory(struct fcap_config_loader *loader)
     }
     for (size_t i = 0; i < PARTS; i++) {
         if (*members[i] == 0) {
-            *members[i] = (all - given) / parts * memory_parts[i].parts;
+            *members[i] = (all - given) / parts * memory_parts[i].parts / least * least;
         }
     }
 }
@@ -200,46 +200,16 @@ static void check_event(struct fcap_config_loader *loader)
     }
 }
 
-/* What the daemon's correctness rests on. Another value here would be a silent promise broken. */
-static const struct {
-    const char *name;
-    const char *why;
-} reserved[] = {
-    {"bootstrap.servers", "that is kafka.brokers"},
-    {"metadata.broker.list", "that is kafka.brokers"},
-    {"group.id", "that is kafka.group"},
-    {"group.instance.id", "that is kafka.instance_id"},
-    {"session.timeout.ms", "that is kafka.session_timeout"},
-    {"group.protocol", "fcapd handles the classic protocol's rebalances"},
-    {"partition.assignment.strategy", "fcapd needs cooperative-sticky"},
-    {"enable.auto.commit", "the state holds the offsets"},
-    {"auto.commit.interval.ms", "the state holds the offsets"},
-    {"enable.auto.offset.store", "the state holds the offsets"},
-    {"auto.offset.reset", "a gap is never passed over in silence; see on_gap and kafka.start"},
-    {"enable.partition.eof", "fcapd needs to see the end of a partition"},
-    {"isolation.level", "fcapd reads committed records only"},
-};
-
 static void check_kafka(struct fcap_config_loader *loader)
 {
     const struct fcap_config *config = &loader->config;
-    const struct fcap_config_map *map = &config->kafka.librdkafka;
-    for (size_t i = 0; i < map->count; i++) {
-        for (size_t j = 0; j < sizeof reserved / sizeof reserved[0]; j++) {
-            if (strcmp(map->pairs[i].name, reserved[j].name) == 0) {
-                fcap_config_problem(loader, FCAP_CONFIG_ERROR, place_of(loader, "kafka.librdkafka"),
-                                    "kafka.librdkafka: %s is not free: %s", reserved[j].name,
-                                    reserved[j].why);
-            }
-        }
-    }
     const char *letters = config->kafka.dead_letter_topic;
     if (letters != NULL && is_given(loader, "kafka.topic") &&
         strcmp(letters, config->kafka.topic) == 0) {
         tell(loader, FCAP_CONFIG_ERROR, "kafka.dead_letter.topic",
              "is the topic that is read: refused records would come back for ever");
     }
-    if (letters == NULL && is_given(loader, "kafka.dead_letter.policy")) {
+    if (letters == NULL && config->kafka.dead_letter_policy != FCAP_CONFIG_LETTERS_STALL) {
         tell(loader, FCAP_CONFIG_WARNING, "kafka.dead_letter.policy",
              "has no effect without kafka.dead_letter.topic");
     }
@@ -282,6 +252,11 @@ static void check_family(struct fcap_config_loader *loader, const char *name,
         family->min_write_buffer_number_to_merge >= family->max_write_buffer_number) {
         tell(loader, FCAP_CONFIG_ERROR, key,
              "must be less than max_write_buffer_number, or writes stall before a flush begins");
+    }
+    if (family->min_write_buffer_number_to_merge > 1 && is_usable(loader, "durability.wal") &&
+        loader->config.durability.wal == 0) {
+        tell(loader, FCAP_CONFIG_ERROR, key,
+             "must be 1 without the write-ahead log: RocksDB ignores it in atomic flushes");
     }
     (void)snprintf(key, sizeof key, "rocksdb.%s.partition_filters", name);
     if (loader->config.rocksdb.use_direct_reads && is_given(loader, key) &&

@@ -9,7 +9,8 @@
 /* A text that YAML reads as itself without quotes. */
 static bool is_plain_enough(const char *text)
 {
-    if (!isalnum((unsigned char)text[0]) && strchr("/._<", text[0]) == NULL) {
+    bool is_negative = text[0] == '-' && isdigit((unsigned char)text[1]);
+    if (!is_negative && !isalnum((unsigned char)text[0]) && strchr("/._", text[0]) == NULL) {
         return false;
     }
     for (const char *at = text; *at != '\0'; at++) {
@@ -214,18 +215,19 @@ static void print_type(FILE *file, const struct fcap_config_key *key)
     }
 }
 
-/* "default", or why there is none. */
+/* " default"; nothing where there is none. */
 static void print_sample_value(FILE *file, const struct fcap_config_key *key)
 {
     if (key->type == FCAP_CONFIG_WINDOWS) {
-        (void)fputs(key->value, file); /* YAML already. */
+        (void)fprintf(file, " %s", key->value); /* YAML already. */
     } else if (key->type == FCAP_CONFIG_LIST) {
-        (void)fputs("[]", file);
+        (void)fputs(" []", file);
     } else if (key->type == FCAP_CONFIG_MAP) {
-        (void)fputs("{}", file);
+        (void)fputs(" {}", file);
     } else if ((key->flags & FCAP_CONFIG_COMPUTED) != 0) {
-        (void)fprintf(file, "(%s)", key->value);
+        (void)fprintf(file, " (%s)", key->value);
     } else if (key->value != NULL) {
+        (void)fputc(' ', file);
         print_scalar(file, key->value);
     }
 }
@@ -248,7 +250,7 @@ void fcap_config_print_sample(FILE *file)
         print_wrapped(file, indent, "# ", key->doc);
         bool is_absent = (key->flags & (FCAP_CONFIG_COMPUTED | FCAP_CONFIG_OPTIONAL)) != 0 &&
                          key->type != FCAP_CONFIG_LIST && key->type != FCAP_CONFIG_MAP;
-        (void)fprintf(file, "%*s%s%s: ", indent, "", is_absent ? "#" : "",
+        (void)fprintf(file, "%*s%s%s:", indent, "", is_absent ? "#" : "",
                       dot == NULL ? key->name : dot + 1);
         print_sample_value(file, key);
         (void)fputs("  # ", file);

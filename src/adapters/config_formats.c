@@ -244,8 +244,9 @@ void fcap_config_check_redis_key(struct fcap_config_loader *loader, const char *
                                  struct fcap_config_place place)
 {
     size_t literal = strcspn(pattern, "%"); /* What no user or window can change. */
-    if (begins_alike(pattern, literal, "fc:meta:") || begins_alike(pattern, literal, "fc:epoch:") ||
-        begins_alike(pattern, literal, "fc:id")) {
+    if (pattern[literal + 1] == 'u' &&
+        (begins_alike(pattern, literal, "fc:meta:") ||
+         begins_alike(pattern, literal, "fc:epoch:") || begins_alike(pattern, literal, "fc:id"))) {
         fcap_config_problem(loader, FCAP_CONFIG_WARNING, place,
                             "redis.key: a user id could make a key of the daemon itself (fc:meta:, "
                             "fc:epoch:, fc:id); begin with another text");

@@ -212,6 +212,10 @@ static void apply_set(struct fcap_config_loader *loader, const struct fcap_confi
         take(loader, index, map, place);
         return;
     }
+    if (fcap_config_is_section(set->key)) {
+        fcap_config_problem(loader, FCAP_CONFIG_ERROR, place, "is a section; set one of its keys");
+        return;
+    }
     tell_unknown(loader, set->key, place);
 }
 
@@ -258,8 +262,7 @@ static void tell_missing(struct fcap_config_loader *loader, const struct fcap_co
     size_t section = strcspn(key->name, ".");
     for (size_t i = 0; i < fcap_config_keys_count && key->name[section] == '.'; i++) {
         const struct fcap_config_origin *origin = &loader->config.origins[i];
-        if (origin->from == FCAP_CONFIG_FROM_FILE &&
-            strncmp(fcap_config_keys[i].name, key->name, section + 1) == 0) {
+        if (origin->line != 0 && strncmp(fcap_config_keys[i].name, key->name, section + 1) == 0) {
             place = (struct fcap_config_place){origin->line, origin->column, NULL};
             break;
         }

@@ -72,17 +72,17 @@ static const char *last_part(const char *path)
     return dot == NULL ? path : dot + 1;
 }
 
-/* How far a mistyped path is from a known name. The right key in a wrong section is near, but not
- * as near as a slip of the finger. */
+/* How far a mistyped path is from a known name: 2 for each slip of the finger, 3 for the right key
+ * in a wrong section. */
 static unsigned cost(const char *path, const char *name)
 {
     unsigned whole = distance(path, name);
     unsigned last = distance(last_part(path), last_part(name));
     size_t last_size = strlen(last_part(path));
     if (last_size >= 4 && last <= last_size / 4) {
-        return smallest(whole, last + 2);
+        return smallest(2 * whole, 2 * last + 3);
     }
-    return whole;
+    return 2 * whole;
 }
 
 bool fcap_config_nearest(const char *path, char ret_name[FCAP_CONFIG_PATH_MAX])
@@ -91,7 +91,7 @@ bool fcap_config_nearest(const char *path, char ret_name[FCAP_CONFIG_PATH_MAX])
         return false;
     }
     size_t size = strlen(path);
-    unsigned best = (unsigned)(size < 6 ? 2 : 3) + 1;
+    unsigned best = size < 6 ? 5 : 7; /* Two slips, or three. */
     bool is_found = false;
     for (size_t i = 0; i < fcap_config_keys_count; i++) {
         /* The name itself, then each of its sections: "a.b.c", "a.b", "a". */
