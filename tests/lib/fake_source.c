@@ -216,7 +216,8 @@ static void take_away(struct fake_source *source, const struct fcap_source_handl
             handler->revoked(handler->context, ids, count, lost == 1);
         }
         for (size_t i = 0; i < count; i++) {
-            *find(source, ids[i]) = source->owned[--source->owned_count];
+            struct fake_partition *gone = find(source, ids[i]);
+            *gone = source->owned[--source->owned_count];
         }
     }
     source->revoking_count = 0;

@@ -1,0 +1,348 @@
+#include "source_contract.h"
+
+#include "lib/source_recorder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEADLINE_MS 30000
+#define BASE_MS     INT64_C(1700000000000)
+
+static const struct fcap_source_budget plenty = {.records_max = 1000, .timeout_ms = 50};
+static const struct fcap_start from_start = {.kind = FCAP_START_EARLIEST};
+
+static struct source_world *world;
+
+static void append_number(int32_t partition, int number, int64_t timestamp_ms)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%d", number);
+    world->append(world, partition, fcap_bytes_of("k"), fcap_bytes_of(text), timestamp_ms);
+}
+
+static void append_many(int32_t partition, int count)
+{
+    for (int i = 0; i < count; i++) {
+        append_number(partition, i, BASE_MS + i);
+    }
+    world->settle(world);
+}
+
+static void assert_clean(const struct recorder *recorder)
+{
+    if (recorder->violations > 0) {
+        fail_msg("%u violations, first: %s", recorder->violations, recorder->violation);
+    }
+}
+
+/* --- bytes --------------------------------------------------------------------------------------
+ */
+
+struct seen {
+    bool key_null, value_null;
+    char key[16], value[16];
+    int64_t timestamp_ms;
+    enum fcap_timestamp_type type;
+};
+
+static struct seen seen[8];
+
+static void note(void *context, const struct fcap_record *record)
+{
+    (void)context;
+    struct seen *at = &seen[record->offset];
+    *at = (struct seen){.key_null = record->key.data == NULL,
+                        .value_null = record->value.data == NULL,
+                        .timestamp_ms = record->timestamp_ms,
+                        .type = record->timestamp_type};
+    if (record->key.size > 0) {
+        memcpy(at->key, record->key.data, record->key.size);
+    }
+    if (record->value.size > 0) {
+        memcpy(at->value, record->value.data, record->value.size);
+    }
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    recorder.on_record = note;
+    world->create(world, 1);
+    world->append(world, 0, fcap_bytes_of("key"), fcap_bytes_of("value"), BASE_MS);
+    world->append(world, 0, FCAP_BYTES_NONE, fcap_bytes_of("v"), BASE_MS + 1);
+    world->append(world, 0, fcap_bytes_of("k"), FCAP_BYTES_NONE, BASE_MS + 2);
+    world->append(world, 0, fcap_bytes_of("k"), fcap_bytes_of(""), BASE_MS + 3);
+    world->append(world, 0, FCAP_BYTES_NONE, FCAP_BYTES_NONE, BASE_MS + 4);
+    world->settle(world);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 5));
+    static const struct {
+        bool key_null, value_null;
+        const char *key, *value;
+    } expected[] = {{false, false, "key", "value"},
+                    {true, false, "", "v"},
+                    {false, true, "k", ""},
+                    {false, false, "k", ""},
+                    {true, true, "", ""}};
+    assert_int_equal(recorder.records, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(seen[i].key_null, expected[i].key_null);
+        assert_int_equal(seen[i].value_null, expected[i].value_null);
+        assert_string_equal(seen[i].key, expected[i].key);
+        assert_string_equal(seen[i].value, expected[i].value);
+        assert_int_equal(seen[i].timestamp_ms, BASE_MS + i);
+        assert_int_equal(seen[i].type, FCAP_TIMESTAMP_CREATE);
+    }
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+/* --- flow
+ * ----------------------------------------------------------------------------------------- */
+
+static void test_every_record_once(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    world->create(world, 3);
+    append_many(0, 500);
+    append_many(2, 300);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 500 &&
+                                        recorder.partitions[1].ended >= 0 &&
+                                        recorder.partitions[2].ended >= 300));
+    append_many(1, 7);
+    append_many(2, 50);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[1].ended >= 7 &&
+                                        recorder.partitions[2].ended >= 350));
+    assert_int_equal(recorder.partitions[0].records, 500);
+    assert_int_equal(recorder.partitions[1].records, 7);
+    assert_int_equal(recorder.partitions[2].records, 350);
+    assert_int_equal(recorder.partitions[0].last_start.end, 500);
+    assert_int_equal(recorder.partitions[0].last_start.log_start, 0);
+    assert_int_equal(recorder.partitions[0].last_start.partition_count, 3);
+    assert_int_equal(recorder.partitions[1].last_start.end, 0);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    assert_int_equal(recorder_owned(&recorder), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(recorder.partitions[i].revoked_count, 1);
+        assert_int_equal(recorder.partitions[i].lost_count, 0);
+    }
+    world->destroy(world);
+}
+
+static void test_no_more(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    recorder.stop_after = 7;
+    world->create(world, 2);
+    append_many(0, 100);
+    append_many(1, 100);
+    struct fcap_source *source = world->open(world);
+    int64_t until_ms = recorder_now_ms() + DEADLINE_MS;
+    while (recorder.records < 200 && recorder_now_ms() < until_ms) {
+        uint64_t before = recorder.records;
+        assert_int_equal(source->ops->poll(source, &recorder.handler, plenty), FCAP_OK);
+        /* Never beyond the record that said so. */
+        assert_true(recorder.records - before <= 7 - before % 7);
+    }
+    assert_int_equal(recorder.partitions[0].records, 100);
+    assert_int_equal(recorder.partitions[1].records, 100);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+static void test_budget(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    world->create(world, 2);
+    append_many(0, 200);
+    append_many(1, 200);
+    struct fcap_source *source = world->open(world);
+    struct fcap_source_budget none = {.records_max = 0, .timeout_ms = 20};
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, none, DEADLINE_MS,
+                                    recorder_started(&recorder) == 2));
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(source->ops->poll(source, &recorder.handler, none), FCAP_OK);
+    }
+    assert_int_equal(recorder.records, 0);
+    struct fcap_source_budget few = {.records_max = 13, .timeout_ms = 50};
+    int64_t until_ms = recorder_now_ms() + DEADLINE_MS;
+    while (recorder.records < 400 && recorder_now_ms() < until_ms) {
+        uint64_t before = recorder.records;
+        assert_int_equal(source->ops->poll(source, &recorder.handler, few), FCAP_OK);
+        assert_true(recorder.records - before <= 13);
+    }
+    assert_int_equal(recorder.records, 400);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+static void test_may_send(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    world->create(world, 2);
+    struct fcap_source *source = world->open(world);
+    assert_false(source->ops->may_send(source, 0));
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder_started(&recorder) == 2));
+    assert_true(source->ops->may_send(source, 0));
+    assert_true(source->ops->may_send(source, 1));
+    assert_false(source->ops->may_send(source, 2)); /* Nobody's. */
+    source->ops->publish(source, 0, 0);             /* Must not disturb. */
+    source->ops->publish(source, 2, 5);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+/* --- starts and gaps ----------------------------------------------------------------------------
+ */
+
+static void test_starts(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fcap_start start;
+        bool by_time;
+        int64_t offset;
+    } cases[] = {
+        {{.kind = FCAP_START_EARLIEST}, false, 0},
+        {{.kind = FCAP_START_LATEST}, false, 50},
+        {{.kind = FCAP_START_OFFSET, .offset = 0}, false, 0},
+        {{.kind = FCAP_START_OFFSET, .offset = 49}, false, 49},
+        {{.kind = FCAP_START_OFFSET, .offset = 50}, false, 50},
+        {{.kind = FCAP_START_TIME, .time_ms = BASE_MS - 1}, true, 0},
+        {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 20}, true, 20},
+        {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 49}, true, 49},
+        {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 50}, true, 50},
+    };
+    world->create(world, 1);
+    append_many(0, 50);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (cases[i].by_time && !world->has_times) {
+            continue;
+        }
+        struct recorder recorder;
+        recorder_init(&recorder, cases[i].start);
+        struct fcap_source *source = world->open(world);
+        assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                        recorder.partitions[0].ended >= 50));
+        assert_int_equal(recorder.partitions[0].last_start.offset, cases[i].offset);
+        assert_int_equal(recorder.partitions[0].last_start.end, 50);
+        assert_false(recorder.partitions[0].last_start.timestamps_unusable);
+        assert_int_equal(recorder.partitions[0].records, 50 - cases[i].offset);
+        assert_int_equal(recorder.partitions[0].gap_count, 0);
+        assert_clean(&recorder);
+        world->close(world, &recorder.handler);
+    }
+    world->destroy(world);
+}
+
+static void test_unusable_times(void **state)
+{
+    (void)state;
+    if (!world->has_times) {
+        skip();
+    }
+    struct recorder recorder;
+    recorder_init(&recorder, (struct fcap_start){.kind = FCAP_START_TIME, .time_ms = BASE_MS + 20});
+    world->create(world, 1);
+    append_number(0, 0, BASE_MS + 100);
+    for (int i = 1; i < 10; i++) {
+        append_number(0, i, 1700000000 + i); /* Seconds where milliseconds belong. */
+    }
+    world->settle(world);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 10));
+    assert_true(recorder.partitions[0].last_start.timestamps_unusable);
+    assert_int_equal(recorder.partitions[0].records, 10);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+static void test_beyond_end(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = 1000});
+    world->create(world, 1);
+    append_many(0, 20);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 20));
+    assert_int_equal(recorder.partitions[0].gap_count, 1);
+    assert_int_equal(recorder.partitions[0].last_gap.kind, FCAP_GAP_BEYOND_END);
+    assert_int_equal(recorder.partitions[0].last_gap.wanted, 1000);
+    assert_int_equal(recorder.partitions[0].last_gap.end, 20);
+    assert_int_equal(recorder.partitions[0].records, 20);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+static void test_below_start(void **state)
+{
+    (void)state;
+    if (!world->can_trim) {
+        skip();
+    }
+    struct recorder recorder;
+    recorder_init(&recorder, (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = 5});
+    recorder.gap_start = (struct fcap_start){.kind = FCAP_START_EARLIEST};
+    world->create(world, 2);
+    append_many(0, 30);
+    append_many(1, 30);
+    world->trim(world, 0, 12);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 30 &&
+                                        recorder.partitions[1].ended >= 30));
+    assert_int_equal(recorder.partitions[0].gap_count, 1);
+    assert_int_equal(recorder.partitions[0].last_gap.kind, FCAP_GAP_BELOW_START);
+    assert_int_equal(recorder.partitions[0].last_gap.wanted, 5);
+    assert_int_equal(recorder.partitions[0].last_gap.log_start, 12);
+    assert_int_equal(recorder.partitions[0].records, 18);
+    assert_int_equal(recorder.partitions[1].gap_count, 0);
+    assert_int_equal(recorder.partitions[1].records, 25);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+int source_contract_run(struct source_world *of)
+{
+    world = of;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_every_record_once),
+        cmocka_unit_test(test_no_more),        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_may_send),       cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_unusable_times), cmocka_unit_test(test_beyond_end),
+        cmocka_unit_test(test_below_start),
+    };
+    (void)printf("source contract on %s\n", world->name);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,348 @@
+#include "lib/kafka_broker.h"
+
+#include "lib/kafka_client.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <librdkafka/rdkafka.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define START_MS 60000
+#define STOP_MS  10000
+
+struct kafka_broker {
+    char folder[256];
+    char lib[512];
+    char address[64];
+    int port;
+    int controller_port;
+    pid_t pid; /* 0: not running */
+};
+
+static struct kafka_broker *shared; /* of kafka_test_brokers() */
+static struct kafka_broker *started[8];
+static pid_t owner; /* a forked child must not stop its parent's brokers */
+
+_Noreturn void kafka_die(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fprintf(stderr, "test harness: ");
+    (void)vfprintf(stderr, format, arguments);
+    (void)fprintf(stderr, "\n");
+    va_end(arguments);
+    exit(1);
+}
+
+int64_t kafka_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t kafka_wall_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void nap_ms(int ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
+}
+
+const char *kafka_broker_lib(char *why, size_t why_size)
+{
+    static char lib[512];
+    const char *set = getenv("FCAP_KAFKA_LIB");
+    const char *home = getenv("HOME");
+    char mark[600];
+    if (set != NULL && set[0] != '\0') {
+        (void)snprintf(lib, sizeof lib, "%s", set);
+    } else {
+        (void)snprintf(lib, sizeof lib, "%s/.cache/fcapd-tests/kafka-4.1.1",
+                       home != NULL ? home : "/root");
+    }
+    (void)snprintf(mark, sizeof mark, "%s/.complete", lib);
+    if (access(mark, R_OK) != 0) {
+        (void)snprintf(why, why_size, "no broker jars in %s; tests/kafka/fetch.sh puts them there",
+                       lib);
+        return NULL;
+    }
+    return lib;
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
+        kafka_die("no free port: %s", strerror(errno));
+    }
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void write_properties(const struct kafka_broker *broker)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/server.properties", broker->folder);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        kafka_die("%s: %s", path, strerror(errno));
+    }
+    (void)fprintf(file,
+                  "process.roles=broker,controller\n"
+                  "node.id=1\n"
+                  "controller.quorum.voters=1@127.0.0.1:%d\n"
+                  "listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d\n"
+                  "advertised.listeners=PLAINTEXT://127.0.0.1:%d\n"
+                  "controller.listener.names=CONTROLLER\n"
+                  "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+                  "log.dirs=%s/data\n",
+                  broker->controller_port, broker->port, broker->controller_port, broker->port,
+                  broker->folder);
+    (void)fprintf(file, "auto.create.topics.enable=false\n"
+                        "offsets.topic.replication.factor=1\n"
+                        "offsets.topic.num.partitions=1\n"
+                        "transaction.state.log.replication.factor=1\n"
+                        "transaction.state.log.min.isr=1\n"
+                        "transaction.state.log.num.partitions=1\n"
+                        "share.coordinator.state.topic.replication.factor=1\n"
+                        "share.coordinator.state.topic.min.isr=1\n"
+                        "group.initial.rebalance.delay.ms=0\n"
+                        "group.min.session.timeout.ms=1000\n"
+                        "log.retention.ms=-1\n"
+                        "log.message.timestamp.before.max.ms=9223372036854775807\n"
+                        "log.message.timestamp.after.max.ms=9223372036854775807\n"
+                        "broker.session.timeout.ms=3000\n"
+                        "broker.heartbeat.interval.ms=500\n"
+                        "message.max.bytes=10000000\n");
+    if (fclose(file) != 0) {
+        kafka_die("%s: %s", path, strerror(errno));
+    }
+}
+
+/* Runs java with this program's death as its own, output to broker.log. */
+static pid_t run_java(const struct kafka_broker *broker, char *const *arguments)
+{
+    char path[512];
+    pid_t parent = getpid();
+    (void)snprintf(path, sizeof path, "%s/broker.log", broker->folder);
+    pid_t pid = fork();
+    if (pid < 0) {
+        kafka_die("fork: %s", strerror(errno));
+    }
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(1);
+        }
+        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        (void)dup2(fd, STDOUT_FILENO);
+        (void)dup2(fd, STDERR_FILENO);
+        (void)execvp("java", arguments);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void format_storage(const struct kafka_broker *broker, const char *class_path,
+                           const char *properties)
+{
+    char *const arguments[] = {"java",
+                               "-cp",
+                               (char *)(uintptr_t)class_path,
+                               "kafka.tools.StorageTool",
+                               "format",
+                               "-t",
+                               "ZmNhcGRfdGVzdHNfMDAwMQ",
+                               "-c",
+                               (char *)(uintptr_t)properties,
+                               NULL};
+    int result = 0;
+    pid_t pid = run_java(broker, arguments);
+    if (waitpid(pid, &result, 0) != pid || result != 0) {
+        kafka_die("kafka.tools.StorageTool failed (%d): see %s/broker.log", result, broker->folder);
+    }
+}
+
+static void wait_until_ready(struct kafka_broker *broker)
+{
+    int64_t until_ms = kafka_now_ms() + START_MS;
+    rd_kafka_t *client = kafka_client_open(broker->address, RD_KAFKA_PRODUCER);
+    for (;;) {
+        const struct rd_kafka_metadata *metadata = NULL;
+        rd_kafka_resp_err_t error = rd_kafka_metadata(client, 0, NULL, &metadata, 500);
+        bool ready = error == RD_KAFKA_RESP_ERR_NO_ERROR && metadata->broker_cnt == 1;
+        if (metadata != NULL) {
+            rd_kafka_metadata_destroy(metadata);
+        }
+        if (ready) {
+            break;
+        }
+        if (waitpid(broker->pid, NULL, WNOHANG) == broker->pid || kafka_now_ms() > until_ms) {
+            kafka_die("the broker did not start: see %s/broker.log", broker->folder);
+        }
+        nap_ms(50);
+    }
+    rd_kafka_destroy(client);
+}
+
+static void launch(struct kafka_broker *broker)
+{
+    char class_path[600];
+    char properties[512];
+    (void)snprintf(class_path, sizeof class_path, "%s/*", broker->lib);
+    (void)snprintf(properties, sizeof properties, "%s/server.properties", broker->folder);
+    char *const arguments[] = {"java",     "-Xmx768m",    "-XX:+UseSerialGC", "-cp",
+                               class_path, "kafka.Kafka", properties,         NULL};
+    struct stat found;
+    char data[512];
+    (void)snprintf(data, sizeof data, "%s/data/meta.properties", broker->folder);
+    if (stat(data, &found) != 0) {
+        format_storage(broker, class_path, properties);
+    }
+    broker->pid = run_java(broker, arguments);
+    wait_until_ready(broker);
+}
+
+static void stop_all(void)
+{
+    for (size_t i = 0; i < sizeof started / sizeof started[0] && owner == getpid(); i++) {
+        if (started[i] != NULL) {
+            kafka_broker_stop(started[i]);
+        }
+    }
+}
+
+static void remember(struct kafka_broker *broker)
+{
+    if (owner == 0) {
+        owner = getpid();
+        (void)atexit(stop_all);
+    }
+    for (size_t i = 0; i < sizeof started / sizeof started[0]; i++) {
+        if (started[i] == NULL) {
+            started[i] = broker;
+            return;
+        }
+    }
+    kafka_die("too many brokers");
+}
+
+struct kafka_broker *kafka_broker_start(void)
+{
+    char why[700];
+    const char *lib = kafka_broker_lib(why, sizeof why);
+    if (lib == NULL) {
+        const char *ci = getenv("CI");
+        const char *no_skip = getenv("FCAP_NO_SKIP");
+        bool must = (ci != NULL && strcmp(ci, "true") == 0) ||
+                    (no_skip != NULL && strcmp(no_skip, "1") == 0);
+        (void)fprintf(stderr, "%s: %s\n", must ? "FAILED" : "SKIPPED", why);
+        exit(must ? 1 : KAFKA_BROKER_SKIP);
+    }
+    struct kafka_broker *broker = calloc(1, sizeof *broker);
+    const char *temporary = getenv("TMPDIR");
+    if (broker == NULL) {
+        kafka_die("no memory");
+    }
+    (void)snprintf(broker->lib, sizeof broker->lib, "%s", lib);
+    (void)snprintf(broker->folder, sizeof broker->folder, "%s/fcap-kafka-XXXXXX",
+                   temporary != NULL ? temporary : "/tmp");
+    if (mkdtemp(broker->folder) == NULL) {
+        kafka_die("%s: %s", broker->folder, strerror(errno));
+    }
+    broker->port = free_port();
+    broker->controller_port = free_port();
+    (void)snprintf(broker->address, sizeof broker->address, "127.0.0.1:%d", broker->port);
+    write_properties(broker);
+    remember(broker);
+    launch(broker);
+    return broker;
+}
+
+static void remove_folder(const char *folder)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)execlp("rm", "rm", "-rf", folder, (char *)NULL);
+        _exit(127);
+    }
+    (void)waitpid(pid, NULL, 0); /* A folder that stays harms nobody. */
+}
+
+void kafka_broker_kill(struct kafka_broker *broker)
+{
+    if (broker->pid > 0) {
+        (void)kill(broker->pid, SIGKILL);
+        (void)waitpid(broker->pid, NULL, 0);
+        broker->pid = 0;
+    }
+}
+
+void kafka_broker_restart(struct kafka_broker *broker)
+{
+    launch(broker);
+}
+
+void kafka_broker_stop(struct kafka_broker *broker)
+{
+    if (broker == NULL) {
+        return;
+    }
+    int64_t until_ms = kafka_now_ms() + STOP_MS;
+    if (broker->pid > 0) {
+        (void)kill(broker->pid, SIGTERM);
+        while (waitpid(broker->pid, NULL, WNOHANG) == 0 && kafka_now_ms() < until_ms) {
+            nap_ms(20);
+        }
+        if (kafka_now_ms() >= until_ms) {
+            kafka_broker_kill(broker);
+        }
+    }
+    for (size_t i = 0; i < sizeof started / sizeof started[0]; i++) {
+        started[i] = started[i] == broker ? NULL : started[i];
+    }
+    remove_folder(broker->folder);
+    free(broker);
+}
+
+const char *kafka_broker_address(const struct kafka_broker *broker)
+{
+    return broker->address;
+}
+
+pid_t kafka_broker_pid(const struct kafka_broker *broker)
+{
+    return broker->pid;
+}
+
+const char *kafka_test_brokers(void)
+{
+    const char *given = getenv("FCAP_TEST_BROKERS");
+    if (given != NULL && given[0] != '\0') {
+        return given;
+    }
+    if (shared == NULL) {
+        shared = kafka_broker_start();
+    }
+    return shared->address;
+}

@@ -1,0 +1,135 @@
+#include "lib/kafka_broker.h"
+#include "lib/kafka_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#define CALL_MS 60000
+
+struct kafka_producer {
+    rd_kafka_t *client;
+    char topic[256];
+    uint64_t acknowledged;
+};
+
+static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque)
+{
+    struct kafka_producer *producer = opaque;
+    (void)client;
+    /* Aborting a transaction purges what was not sent yet. */
+    if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR &&
+        message->err != RD_KAFKA_RESP_ERR__PURGE_QUEUE) {
+        kafka_die("produce: %s", rd_kafka_err2str(message->err));
+    }
+    producer->acknowledged += message->err == RD_KAFKA_RESP_ERR_NO_ERROR ? 1 : 0;
+}
+
+static void check(const char *what, rd_kafka_error_t *error)
+{
+    if (error != NULL) {
+        kafka_die("%s: %s", what, rd_kafka_error_string(error));
+    }
+}
+
+struct kafka_producer *kafka_producer_open(const char *brokers, const char *topic,
+                                           const char *codec, const char *transactional_id)
+{
+    char text[512];
+    struct kafka_producer *producer = calloc(1, sizeof *producer);
+    if (producer == NULL) {
+        kafka_die("no memory");
+    }
+    strncpy(producer->topic, topic, sizeof producer->topic - 1);
+    rd_kafka_conf_t *conf = kafka_client_conf(brokers);
+    const char *const pairs[][2] = {
+        {"enable.idempotence", "true"},
+        {"linger.ms", "5"},
+        {"compression.codec", codec != NULL ? codec : "none"},
+        {"message.max.bytes", "10000000"},
+        {"transactional.id", transactional_id},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i][1] != NULL && rd_kafka_conf_set(conf, pairs[i][0], pairs[i][1], text,
+                                                     sizeof text) != RD_KAFKA_CONF_OK) {
+            kafka_die("%s", text);
+        }
+    }
+    rd_kafka_conf_set_opaque(conf, producer);
+    rd_kafka_conf_set_dr_msg_cb(conf, on_report);
+    producer->client = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
+    if (producer->client == NULL) {
+        kafka_die("%s", text);
+    }
+    if (transactional_id != NULL) {
+        check("init_transactions", rd_kafka_init_transactions(producer->client, CALL_MS));
+    }
+    return producer;
+}
+
+void kafka_producer_send(struct kafka_producer *producer, const struct kafka_produce *record)
+{
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
+    do {
+        rd_kafka_headers_t *headers = rd_kafka_headers_new(record->header_count + 1);
+        for (size_t i = 0; i < record->header_count; i++) {
+            (void)rd_kafka_header_add(headers, record->headers[i].name, -1,
+                                      record->headers[i].value,
+                                      (ssize_t)strlen(record->headers[i].value));
+        }
+        error = rd_kafka_producev(
+            producer->client, RD_KAFKA_V_TOPIC(producer->topic),
+            RD_KAFKA_V_PARTITION(record->partition), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+            RD_KAFKA_V_KEY(record->key, record->key_size),
+            RD_KAFKA_V_VALUE((void *)(uintptr_t)record->value, record->value_size),
+            RD_KAFKA_V_TIMESTAMP(record->timestamp_ms), RD_KAFKA_V_HEADERS(headers),
+            RD_KAFKA_V_END);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            rd_kafka_headers_destroy(headers);
+            (void)rd_kafka_poll(producer->client, 10);
+        }
+    } while (error == RD_KAFKA_RESP_ERR__QUEUE_FULL);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        kafka_die("produce: %s", rd_kafka_err2str(error));
+    }
+    (void)rd_kafka_poll(producer->client, 0);
+}
+
+void kafka_producer_text(struct kafka_producer *producer, int32_t partition, const char *value)
+{
+    kafka_producer_send(producer, &(struct kafka_produce){.partition = partition,
+                                                          .value = value,
+                                                          .value_size = strlen(value)});
+}
+
+uint64_t kafka_producer_flush(struct kafka_producer *producer)
+{
+    if (rd_kafka_flush(producer->client, CALL_MS) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        kafka_die("flush: timeout");
+    }
+    return producer->acknowledged;
+}
+
+void kafka_producer_begin(struct kafka_producer *producer)
+{
+    check("begin_transaction", rd_kafka_begin_transaction(producer->client));
+}
+
+void kafka_producer_commit(struct kafka_producer *producer)
+{
+    check("commit_transaction", rd_kafka_commit_transaction(producer->client, CALL_MS));
+}
+
+void kafka_producer_abort(struct kafka_producer *producer)
+{
+    check("abort_transaction", rd_kafka_abort_transaction(producer->client, CALL_MS));
+}
+
+void kafka_producer_close(struct kafka_producer *producer)
+{
+    if (producer != NULL) {
+        (void)kafka_producer_flush(producer);
+        rd_kafka_destroy(producer->client);
+        free(producer);
+    }
+}
