@@ -39,7 +39,9 @@ struct oracle_expectation {
     const int64_t *next_min; /* by partition, next_count entries; NULL: every record was applied */
     const int64_t *next_max; /* NULL: as next_min */
     size_t next_count;
-    bool strict_as_of;  /* T is the value's own as_of and nothing else (at_min_ms: absent keys) */
+    bool strict_as_of;  /* T is the value's own as_of and nothing else (at_min_ms: absent keys);
+                           wrong for streams with events that arrive after they left a window:
+                           they change no value, yet the definition at an older as_of has them */
     bool allow_partial; /* a value with "partial":true may lack ads, never show wrong counts */
 };
 

@@ -245,6 +245,22 @@ static void test_check_value_on_a_living_system(void **state)
     assert_false(check(f, &live, "{\"v\":1,\"as_of\":1750,\"counts\":{\"a\":1,\"b\":1}}"));
 }
 
+/* An event that arrives after it has left the window changes no value: as_of stays older than the
+ * event's leaving, and the value is still the right one. */
+static void test_check_event_that_came_too_late(void **state)
+{
+    struct fixture *f = *state;
+    struct oracle_expectation rest = {
+        .user = "u", .window_ms = 1000, .at_min_ms = 1000, .at_max_ms = 1950};
+    static const char value[] = "{\"v\":1,\"as_of\":1000,\"counts\":{\"a\":1}}";
+    add(f, 0, "u", "a", 1000);
+    assert_true(check(f, &rest, value));
+    add(f, 1, "u", "late", 900); /* Applied at T >= 1900. */
+    assert_true(check(f, &rest, value));
+    rest.at_max_ms = 1899; /* Before that moment it would have been counted. */
+    assert_false(check(f, &rest, value));
+}
+
 static void test_check_strict_as_of(void **state)
 {
     struct fixture *f = *state;
@@ -340,6 +356,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_check_value_at_rest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_partial_value, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_value_on_a_living_system, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_check_event_that_came_too_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_strict_as_of, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_expiry, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_counts, set_up, tear_down),
