@@ -119,6 +119,14 @@ enum fcap_status store_take_error(struct fcap_store_rocksdb *db, char *text);
 /* Removes a directory that holds files only; NULL is fine. Failures leave litter, no harm. */
 void store_remove_directory(const char *path);
 
+/* store_rocksdb_directory.c */
+/* Looks without changing; makes the directory when it is not there and not read-only.
+ * *ret_exists: there is a database with a manifest in it. */
+enum fcap_status store_directory_check(const char *directory, bool is_read_only, bool *ret_exists,
+                                       struct fcap_error *error);
+/* RocksDB's text from opening, with what to do. Frees the text. */
+enum fcap_status store_explain(const char *directory, char *text, struct fcap_error *error);
+
 /* store_rocksdb_writer.c: the two threads. */
 enum fcap_status store_threads_start(struct fcap_store_rocksdb *db);
 void store_threads_stop(struct fcap_store_rocksdb *db);

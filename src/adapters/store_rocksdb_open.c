@@ -20,179 +20,6 @@ static const char created_key[] = "\xff\xff"
 static const char dropped_key[] = "\xff\xff"
                                   "dropped_through";
 
-#define CURE_CORRUPT                                                                               \
-    "move the directory away and start again: the state comes back from the newest checkpoint "    \
-    "or by replay"
-
-/* What lies in the directory before RocksDB touches it. */
-struct found {
-    bool has_current;
-    bool has_data;     /* a table, or a log with something in it */
-    char foreign[256]; /* a name that no RocksDB directory has; "" if none */
-};
-
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t size = strlen(name);
-    size_t suffix_size = strlen(suffix);
-    return size >= suffix_size && strcmp(name + size - suffix_size, suffix) == 0;
-}
-
-static bool is_rocksdb_name(const char *name)
-{
-    static const char *const starts[] = {"CURRENT",  "IDENTITY", "LOCK",      "LOG",    "MANIFEST-",
-                                         "OPTIONS-", "METADB-",  "flush.tmp", "archive"};
-    static const char *const ends[] = {".sst", ".log", ".blob", ".dbtmp", ".ldb", ".trash"};
-    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
-        if (strncmp(name, starts[i], strlen(starts[i])) == 0) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        if (has_suffix(name, ends[i]) && strspn(name, "0123456789") > 0) {
-            return true;
-        }
-    }
-    /* A volume's root has lost+found; hidden files belong to the file system (.nfs...). */
-    return name[0] == '.' || strcmp(name, "lost+found") == 0;
-}
-
-static enum fcap_status look_into(const char *path, struct found *ret_found,
-                                  struct fcap_error *error)
-{
-    *ret_found = (struct found){0};
-    DIR *directory = opendir(path);
-    if (directory == NULL) {
-        enum fcap_status status = errno == ENOTDIR ? FCAP_FOREIGN : FCAP_IO;
-        return fcap_error_set(error, status, "%s: %s; name a directory that this user may read",
-                              path, strerror(errno));
-    }
-    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
-        const char *name = entry->d_name;
-        struct stat info;
-        if (!is_rocksdb_name(name)) {
-            (void)snprintf(ret_found->foreign, sizeof ret_found->foreign, "%s", name);
-        }
-        ret_found->has_current = ret_found->has_current || strcmp(name, "CURRENT") == 0;
-        bool has_bytes = fstatat(dirfd(directory), name, &info, 0) == 0 && info.st_size > 0;
-        ret_found->has_data =
-            ret_found->has_data || (has_bytes && (has_suffix(name, ".sst") ||
-                                                  (has_suffix(name, ".log") && name[0] != '.')));
-    }
-    (void)closedir(directory); /* Only read. */
-    return FCAP_OK;
-}
-
-/* CURRENT must name a manifest that is there. RocksDB's own words for this name no cure, and with
- * CURRENT missing it would start an empty database over the old files. */
-static enum fcap_status check_current(const char *path, struct fcap_error *error)
-{
-    char name[4200];
-    char manifest[128] = "";
-    (void)snprintf(name, sizeof name, "%s/CURRENT", path); /* Too long: fopen fails. */
-    FILE *file = fopen(name, "re");
-    if (file == NULL) {
-        return fcap_error_set(error, FCAP_IO, "%s: %s", name, strerror(errno));
-    }
-    size_t size = fread(manifest, 1, sizeof manifest - 1, file);
-    (void)fclose(file); /* Only read. */
-    size_t line = strcspn(manifest, "\n");
-    if (size == 0 || strncmp(manifest, "MANIFEST-", 9) != 0 || manifest[line] != '\n' ||
-        manifest[line + 1] != '\0' || strspn(manifest + 9, "0123456789") != line - 9) {
-        return fcap_error_set(error, FCAP_CORRUPT, "%s does not name a manifest; " CURE_CORRUPT,
-                              name);
-    }
-    manifest[line] = '\0';
-    (void)snprintf(name, sizeof name, "%s/%s", path, manifest); /* As above. */
-    if (access(name, F_OK) != 0) {
-        return fcap_error_set(error, FCAP_CORRUPT,
-                              "%s, which CURRENT names, is missing; " CURE_CORRUPT, name);
-    }
-    return FCAP_OK;
-}
-
-static enum fcap_status make_directory(const char *path, struct fcap_error *error)
-{
-    if (mkdir(path, 0750) == 0) {
-        return FCAP_OK;
-    }
-    if (errno == ENOENT) {
-        return fcap_error_set(error, FCAP_IO,
-                              "%s: its parent directory does not exist; create it, or mount the "
-                              "volume",
-                              path);
-    }
-    if (errno == ENOSPC || errno == EDQUOT) {
-        return fcap_error_set(error, FCAP_NO_SPACE, "%s: %s", path, strerror(errno));
-    }
-    return fcap_error_set(error, FCAP_IO,
-                          "%s: cannot create it: %s; make its parent writable for "
-                          "user id %u",
-                          path, strerror(errno), (unsigned)geteuid());
-}
-
-/* Who holds the lock. Asking must not happen in a process that holds it itself: closing the file
- * would give the lock up. The caller makes sure by RocksDB's text. */
-static pid_t lock_owner(const char *directory)
-{
-    char name[4200];
-    (void)snprintf(name, sizeof name, "%s/LOCK", directory); /* Too long: open fails. */
-    int file = open(name, O_RDWR | O_CLOEXEC);
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    pid_t owner = 0;
-    if (file >= 0 && fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
-        owner = lock.l_pid;
-    }
-    if (file >= 0) {
-        (void)close(file); /* Nothing was written. */
-    }
-    return owner;
-}
-
-/* RocksDB's text, with what to do. Frees the text. */
-static enum fcap_status explain(const char *directory, char *text, struct fcap_error *error)
-{
-    enum fcap_status status = fcap_store_rocksdb_status(text);
-    const char *cure = "";
-    char who[96] = "";
-    bool is_missing_file = strstr(text, "No such file or directory") != NULL;
-    if (status == FCAP_IO && is_missing_file &&
-        (strstr(text, ".sst") != NULL || strstr(text, "MANIFEST") != NULL)) {
-        status = FCAP_CORRUPT; /* The manifest names a file that is gone. */
-    }
-    switch (status) {
-    case FCAP_LOCKED: {
-        bool is_self = strstr(text, "current process") != NULL;
-        pid_t owner = is_self ? getpid() : lock_owner(directory);
-        if (owner > 0) {
-            (void)snprintf(who, sizeof who, "process %d uses it: ", (int)owner);
-        }
-        cure = "stop the other fcapd, or give this one a directory of its own";
-        break;
-    }
-    case FCAP_CORRUPT:
-        cure = CURE_CORRUPT;
-        break;
-    case FCAP_NO_SPACE:
-        cure = "free space on its file system";
-        break;
-    case FCAP_IO:
-        cure = strstr(text, "Read-only") != NULL ? "the file system is mounted read-only"
-               : strstr(text, "Permission denied") != NULL
-                   ? "make it writable for the user of this process"
-               : strstr(text, "Too many open files") != NULL
-                   ? "raise the limit of open files (ulimit -n)"
-                   : "check the disk and the kernel's log";
-        break;
-    default:
-        cure = "see RocksDB's words";
-        break;
-    }
-    (void)fcap_error_set(error, status, "%s: %s%s; %s", directory, who, text, cure);
-    rocksdb_free(text);
-    return status;
-}
-
 /* What the database says about itself. */
 struct identity {
     bool has_format;
@@ -225,7 +52,7 @@ static enum fcap_status read_identity(rocksdb_t *db, rocksdb_column_family_handl
     rocksdb_free(value);
     rocksdb_readoptions_destroy(options);
     if (text != NULL) {
-        return explain(directory, text, error);
+        return store_explain(directory, text, error);
     }
     *ret_identity = identity;
     return FCAP_OK;
@@ -268,7 +95,7 @@ static enum fcap_status probe(const char *directory, const rocksdb_options_t *op
                                                                family_options, &family, 0, &text);
     rocksdb_options_destroy(copy);
     if (text != NULL) {
-        return explain(directory, text, error);
+        return store_explain(directory, text, error);
     }
     status = read_identity(db, family, directory, &identity, error);
     rocksdb_column_family_handle_destroy(family);
@@ -291,7 +118,7 @@ static enum fcap_status check_families(const char *directory, const rocksdb_opti
     size_t count = 0;
     char **names = rocksdb_list_column_families(options, directory, &count, &text);
     if (text != NULL) {
-        return explain(directory, text, error);
+        return store_explain(directory, text, error);
     }
     size_t known = 0;
     for (size_t i = 0; i < count; i++) {
@@ -304,46 +131,29 @@ static enum fcap_status check_families(const char *directory, const rocksdb_opti
     if (known == count && known == FCAP_FAMILY_COUNT) {
         return FCAP_OK;
     }
-    return probe(directory, options, log_directory, known < count, error);
+    enum fcap_status status = probe(directory, options, log_directory, known < count, error);
+    if (status == FCAP_OK && known < count) {
+        return fcap_error_set(error, FCAP_FORMAT,
+                              "%s has a column family that this fcapd does not know; use the fcapd "
+                              "that wrote it",
+                              directory);
+    }
+    return status;
 }
 
 /* Everything that can be known before RocksDB may change anything. */
-static enum fcap_status inspect_directory(const char *directory, bool is_read_only,
-                                          const rocksdb_options_t *options,
-                                          const char *log_directory, struct fcap_error *error)
+static enum fcap_status inspect(const struct fcap_store_rocksdb *db,
+                                const rocksdb_options_t *options, struct fcap_error *error)
 {
-    struct found found;
-    struct stat info;
+    bool exists = false;
     bool is_new = false;
-    if (stat(directory, &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        if (is_read_only) {
-            return fcap_error_set(error, FCAP_IO, "%s: there is no state yet", directory);
-        }
-        return make_directory(directory, error);
+    enum fcap_status status =
+        store_directory_check(db->directory, db->is_read_only, &exists, error);
+    if (status == FCAP_OK && exists) {
+        status = check_families(db->directory, options, db->log_directory, &is_new, error);
     }
-    enum fcap_status status = look_into(directory, &found, error);
-    if (status != FCAP_OK) {
-        return status;
-    }
-    if (!found.has_current && found.foreign[0] != '\0') {
-        return fcap_error_set(error, FCAP_FOREIGN,
-                              "%s holds something else (%s); give fcapd a directory of its own",
-                              directory, found.foreign);
-    }
-    if (!found.has_current && found.has_data) {
-        return fcap_error_set(error, FCAP_CORRUPT,
-                              "%s/CURRENT is missing beside data files; " CURE_CORRUPT, directory);
-    }
-    if (!found.has_current) {
-        return is_read_only ? fcap_error_set(error, FCAP_IO, "%s: there is no state yet", directory)
-                            : FCAP_OK;
-    }
-    status = check_current(directory, error);
-    if (status == FCAP_OK) {
-        status = check_families(directory, options, log_directory, &is_new, error);
-    }
-    if (status == FCAP_OK && is_read_only && is_new) {
-        return fcap_error_set(error, FCAP_IO, "%s: there is no state yet", directory);
+    if (status == FCAP_OK && db->is_read_only && is_new) {
+        return fcap_error_set(error, FCAP_IO, "%s: there is no state yet", db->directory);
     }
     return status;
 }
@@ -374,7 +184,7 @@ static enum fcap_status enter(struct fcap_store_rocksdb *db, struct fcap_error *
         rocksdb_writebatch_destroy(batch);
         fcap_buffer_done(&version);
         if (text != NULL) {
-            return explain(db->directory, text, error);
+            return store_explain(db->directory, text, error);
         }
         return db->wal ? FCAP_OK : store_make_durable(db);
     }
@@ -382,7 +192,7 @@ static enum fcap_status enter(struct fcap_store_rocksdb *db, struct fcap_error *
     char *value = rocksdb_get_cf(db->db, db->read_options, meta, dropped_key,
                                  sizeof dropped_key - 1, &size, &text);
     if (text != NULL) {
-        return explain(db->directory, text, error);
+        return store_explain(db->directory, text, error);
     }
     if (value != NULL) {
         struct fcap_reader reader = fcap_reader_of((struct fcap_bytes){(uint8_t *)value, size});
@@ -464,7 +274,7 @@ static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct stor
                                               names, family_options, db->families, &text);
     }
     if (text != NULL) {
-        return explain(db->directory, text, error);
+        return store_explain(db->directory, text, error);
     }
     db->options = options->database; /* Holds the statistics. */
     options->database = NULL;
@@ -484,8 +294,7 @@ static enum fcap_status open_store(const struct fcap_store_settings *settings, b
         status = make_log_directory(db, error);
     }
     if (status == FCAP_OK) {
-        status = inspect_directory(db->directory, is_read_only, options.database, db->log_directory,
-                                   error);
+        status = inspect(db, options.database, error);
     }
     if (status == FCAP_OK) {
         status = open_database(db, &options, error);
