@@ -12,7 +12,7 @@ suite=trixie
 jobs=${FCAP_TEST_JOBS:-$(nproc)}
 
 cannot() {
-    printf 'Debian 13: %s\n' "$*"
+    printf '%s\n' "$*"
     exit 77
 }
 
