@@ -105,7 +105,7 @@ static void print_value(FILE *file, const struct fcap_config *config,
         (void)fputs(*FCAP_CONFIG_CONST_MEMBER(config, key, bool) ? "true" : "false", file);
         break;
     case FCAP_CONFIG_TEXT:
-        text = *FCAP_CONFIG_CONST_MEMBER(config, key, const char *const);
+        text = *FCAP_CONFIG_CONST_MEMBER(config, key, char *const);
         if (text == NULL) {
             (void)fputs(key->words != NULL ? key->words : "(none)", file);
         } else {

@@ -102,7 +102,7 @@ enum fcap_config_node_kind {
     FCAP_CONFIG_NODE_SCALAR,
     FCAP_CONFIG_NODE_SEQUENCE,
     FCAP_CONFIG_NODE_MAPPING,
-    FCAP_CONFIG_NODE_REFUSED, /* an alias: reported already */
+    FCAP_CONFIG_NODE_REFUSED, /* an alias, or cut off: reported already */
 };
 
 struct fcap_config_node {
@@ -115,7 +115,7 @@ struct fcap_config_node {
     int column;
     struct fcap_config_node *first; /* items of a sequence, keys of a mapping */
     struct fcap_config_node *next;
-    struct fcap_config_node *value; /* of a key */
+    struct fcap_config_node *value; /* of a key; always there */
 };
 
 /* --- the loader ----------------------------------------------------------------------------- */

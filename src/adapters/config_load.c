@@ -46,9 +46,7 @@ static void check_keys(struct fcap_config_loader *loader, struct fcap_config_nod
                                 fcap_config_quote(path, quoted), first->line, first->column);
             key->is_skipped = true;
         }
-        if (key->value != NULL) {
-            check_keys(loader, key->value, path);
-        }
+        check_keys(loader, key->value, path);
     }
 }
 
@@ -89,7 +87,7 @@ static void walk(struct fcap_config_loader *loader, const struct fcap_config_nod
     char quoted[80];
     for (const struct fcap_config_node *key = mapping->first; key != NULL; key = key->next) {
         struct fcap_config_place place = {key->line, key->column, NULL};
-        if (key->is_skipped || key->value == NULL) { /* No value: the file was cut there. */
+        if (key->is_skipped) {
             continue;
         }
         if (!join(prefix, key->text, path)) {
@@ -315,7 +313,9 @@ static enum fcap_status finish(struct fcap_config_loader *loader,
 {
     apply_sets(loader, sets, set_count);
     fill_defaults(loader);
-    fcap_config_check(loader);
+    if (!loader->is_cut) { /* Rules between keys need all of them. */
+        fcap_config_check(loader);
+    }
     fcap_config_memory_close(loader->scratch);
     *ret_report = loader->report;
     if (loader->report.errors != 0) {

@@ -72,17 +72,29 @@ static const char *last_part(const char *path)
     return dot == NULL ? path : dot + 1;
 }
 
-/* How far a mistyped path is from a known name: 2 for each slip of the finger, 3 for the right key
- * in a wrong section. */
-static unsigned cost(const char *path, const char *name)
+/* Texts whose sizes differ by more cannot be nearer; comparing them would only take time. */
+static bool may_be_near(const char *a, const char *b, unsigned best)
 {
-    unsigned whole = distance(path, name);
-    unsigned last = distance(last_part(path), last_part(name));
-    size_t last_size = strlen(last_part(path));
-    if (last_size >= 4 && last <= last_size / 4) {
-        return smallest(2 * whole, 2 * last + 3);
+    size_t a_size = strlen(a);
+    size_t b_size = strlen(b);
+    return 2 * (a_size > b_size ? a_size - b_size : b_size - a_size) < best;
+}
+
+/* How far a mistyped path is from a known name: 2 for each slip of the finger, 3 for the right key
+ * in a wrong section. `best` when it is no nearer than that. */
+static unsigned cost(const char *path, const char *name, unsigned best)
+{
+    const char *path_last = last_part(path);
+    const char *name_last = last_part(name);
+    if (may_be_near(path, name, best)) {
+        best = smallest(best, 2 * distance(path, name));
     }
-    return 2 * whole;
+    size_t size = strlen(path_last);
+    if (size >= 4 && may_be_near(path_last, name_last, best)) {
+        unsigned last = distance(path_last, name_last);
+        best = last <= size / 4 ? smallest(best, 2 * last + 3) : best;
+    }
+    return best;
 }
 
 bool fcap_config_nearest(const char *path, char ret_name[FCAP_CONFIG_PATH_MAX])
@@ -98,7 +110,7 @@ bool fcap_config_nearest(const char *path, char ret_name[FCAP_CONFIG_PATH_MAX])
         char name[FCAP_CONFIG_PATH_MAX];
         (void)snprintf(name, sizeof name, "%s", fcap_config_keys[i].name);
         for (;;) {
-            unsigned here = cost(path, name);
+            unsigned here = cost(path, name, best);
             if (here < best) {
                 best = here;
                 is_found = true;

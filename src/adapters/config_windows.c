@@ -70,6 +70,9 @@ static bool read_entry(struct fcap_config_loader *loader, const struct fcap_conf
         *slot = fcap_config_expand(loader, here, "windows", key->value, &is_expanded);
         is_good = is_good && *slot != NULL;
     }
+    if (is_good && *ret_length == NULL && loader->is_cut) {
+        return false; /* It may stand beyond the cut. */
+    }
     if (is_good && *ret_length == NULL) {
         fcap_config_problem(loader, FCAP_CONFIG_ERROR, place,
                             "windows: the entry lacks its length");
@@ -147,6 +150,9 @@ bool fcap_config_assign_windows(struct fcap_config_loader *loader,
             }
         }
         config->windows[config->windows_count++] = window;
+    }
+    if (config->windows_count == 0 && loader->is_cut) {
+        return false; /* They may stand beyond the cut. */
     }
     if (is_good && config->windows_count == 0) {
         fcap_config_problem(loader, FCAP_CONFIG_ERROR, place,

@@ -245,6 +245,19 @@ static void tell_parser_problem(struct builder *builder)
     stop(builder, parser->problem_mark, text);
 }
 
+/* Where reading stopped early, keys may wait for their values: every key has one in the end. */
+static void complete_keys(struct builder *builder)
+{
+    for (size_t i = 0; i < builder->depth; i++) {
+        struct fcap_config_node *key = builder->levels[i].key;
+        if (key != NULL) {
+            key->value = fcap_config_allocate(builder->loader->scratch, sizeof *key->value);
+            key->value->kind = FCAP_CONFIG_NODE_REFUSED;
+            key->value->text = "";
+        }
+    }
+}
+
 struct fcap_config_node *fcap_config_yaml_parse(struct fcap_config_loader *loader,
                                                 struct fcap_bytes yaml)
 {
@@ -262,5 +275,6 @@ struct fcap_config_node *fcap_config_yaml_parse(struct fcap_config_loader *loade
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&builder.parser);
+    complete_keys(&builder);
     return builder.root;
 }

@@ -88,7 +88,8 @@ static void b34_alias_bombs_and_loops_are_refused_at_once(void **state)
                        "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", level, level,
                        last, last, last, last, last, last, last, last, last);
     }
-    (void)strcat(yaml, "redis: {prot: 1}\n"); /* A problem behind the bomb is still told. */
+    /* A problem behind the bomb is still told. */
+    (void)snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "redis: {prot: 1}\n");
     int64_t before_ms = monotonic_ms();
     int64_t before_kib = resident_kib_max();
     struct loaded loaded = load(yaml);
@@ -126,6 +127,22 @@ static void b34_tabs_and_second_documents_are_refused(void **state)
                                        "configuration is one document\n");
     struct loaded loaded = assert_accepted("%YAML 1.1\n---\n" LEAST "...\n");
     unload(&loaded);
+}
+
+/* What stands before the place where reading stops is checked; what would follow is not missing. */
+static void b34_a_file_that_breaks_off_is_checked_up_to_there(void **state)
+{
+    (void)state;
+    assert_refused("workers: x\nkafka: {topic: 't",
+                   "test.yaml:1:10: workers: `x` is not an integer\n"
+                   "test.yaml:2:18: not valid YAML: found unexpected end of stream (while scanning "
+                   "a quoted scalar, line 2)\n");
+    assert_refused("kafka: {librdkafka: {a: 1, b: \"",
+                   "test.yaml:1:32: not valid YAML: found unexpected end of stream (while scanning "
+                   "a quoted scalar, line 1)\n");
+    assert_refused("windows: [{length: \"",
+                   "test.yaml:1:21: not valid YAML: found unexpected end of stream (while scanning "
+                   "a quoted scalar, line 1)\n");
 }
 
 static void b34_byte_order_mark_and_crlf_are_accepted(void **state)
@@ -262,11 +279,12 @@ static void b34_everything_is_told_in_one_run(void **state)
 static void b34_a_flood_of_problems_is_counted(void **state)
 {
     (void)state;
-    char *yaml = malloc(200000);
+    const size_t room = 200000;
+    char *yaml = malloc(room);
     assert_non_null(yaml);
-    size_t size = (size_t)sprintf(yaml, "%s", LEAST);
+    size_t size = (size_t)snprintf(yaml, room, "%s", LEAST);
     for (int i = 0; i < 4000; i++) {
-        size += (size_t)sprintf(yaml + size, "k%d: 1\n", i);
+        size += (size_t)snprintf(yaml + size, room - size, "k%d: 1\n", i);
     }
     int64_t before_ms = monotonic_ms();
     struct loaded loaded = load(yaml);
@@ -282,9 +300,9 @@ static void b34_a_flood_of_problems_is_counted(void **state)
     yaml[100000] = '\0';
     assert_refused(yaml, "test.yaml:1:1: the file must hold keys and values (key: value)\n"
                          "test.yaml:1:17: nested too deep for a configuration\n");
-    size = (size_t)sprintf(yaml, "a: [");
+    size = (size_t)snprintf(yaml, room, "a: [");
     for (int i = 0; i < 20000; i++) {
-        size += (size_t)sprintf(yaml + size, "1,");
+        size += (size_t)snprintf(yaml + size, room - size, "1,");
     }
     assert_refused(yaml, "test.yaml:1:1: unknown key `a`\n"
                          "test.yaml:1:19999: the file holds too many values for a configuration\n");
@@ -298,6 +316,7 @@ int main(void)
         cmocka_unit_test(b34_merge_keys_are_refused_by_name),
         cmocka_unit_test(b34_alias_bombs_and_loops_are_refused_at_once),
         cmocka_unit_test(b34_tabs_and_second_documents_are_refused),
+        cmocka_unit_test(b34_a_file_that_breaks_off_is_checked_up_to_there),
         cmocka_unit_test(b34_byte_order_mark_and_crlf_are_accepted),
         cmocka_unit_test(b34_unknown_keys_name_the_nearest),
         cmocka_unit_test(b34_only_regular_files_of_some_size_are_read),
