@@ -71,11 +71,7 @@ static void take(struct fcap_config_loader *loader, size_t index,
     struct fcap_config_origin *origin = &loader->config.origins[index];
     enum fcap_config_from from =
         place.set_key != NULL ? FCAP_CONFIG_FROM_SET : FCAP_CONFIG_FROM_FILE;
-    /* A bad value in the file stays bad below a good --set: the map may hold half of it, and the
-     * report has an error anyway. */
-    if (origin->from != FCAP_CONFIG_FROM_NOWHERE) {
-        origin->from = is_good ? from : FCAP_CONFIG_FROM_NOWHERE;
-    }
+    origin->from = is_good ? from : FCAP_CONFIG_FROM_NOWHERE;
     origin->line = place.line;
     origin->column = place.column;
 }

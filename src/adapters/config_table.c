@@ -42,34 +42,34 @@
     {name, FCAP_CONFIG_LIST, AT(member), items, bytes, NULL, NULL, OPTIONAL, RESTART, NULL, doc}
 
 /* The options of one group of column families. */
-#define FAMILY(name, member, buffer, buffers, merge, block, bloom, parts, file, level, packed, raw) \
-    NUMBER("rocksdb." name ".write_buffer_size", SIZE, rocksdb.member.write_buffer_size,            \
-           64 * KIB, 4 * GIB, buffer,                                                               \
-           "Size at which one write buffer is flushed to an SST file."),                            \
-    NUMBER("rocksdb." name ".max_write_buffer_number", INTEGER,                                     \
-           rocksdb.member.max_write_buffer_number, 2, 32, buffers,                                  \
-           "Write buffers, full ones included, before writes stall."),                              \
-    NUMBER("rocksdb." name ".min_write_buffer_number_to_merge", INTEGER,                            \
-           rocksdb.member.min_write_buffer_number_to_merge, 1, 16, merge,                           \
-           "Full write buffers that are merged into one flush."),                                   \
-    NUMBER("rocksdb." name ".block_size", SIZE, rocksdb.member.block_size, KIB, 4 * MIB, block,     \
-           "Size of a data block, the unit of a read."),                                            \
-    NUMBER("rocksdb." name ".bloom_bits", INTEGER, rocksdb.member.bloom_bits, 0, 32, bloom,         \
-           "Bits a key of the Bloom filter; 0: no filter."),                                        \
-    BOOLEAN("rocksdb." name ".partition_filters", rocksdb.member.partition_filters, parts,          \
-            "Cut index and filter into blocks, so that a miss reads kilobytes, not the whole."),    \
-    NUMBER("rocksdb." name ".target_file_size_base", SIZE, rocksdb.member.target_file_size_base,    \
-           64 * KIB, 16 * GIB, file,                                                                \
-           "Size of an SST file."),                                                                 \
-    NUMBER("rocksdb." name ".max_bytes_for_level_base", SIZE,                                       \
-           rocksdb.member.max_bytes_for_level_base, 64 * KIB, TIB, level,                           \
-           "Size of the first level; each further factor of 10 in state adds a level."),            \
-    BOOLEAN("rocksdb." name ".level_compaction_dynamic_level_bytes",                                \
-            rocksdb.member.level_compaction_dynamic_level_bytes, "true",                            \
-            "Size the levels from the last one upwards, so that small ones are not used."),         \
-    CHOICE("rocksdb." name ".compression", rocksdb.member.compression, COMPRESSION, packed,         \
-           "Compression of SST files."),                                                            \
-    ANYTEXT("rocksdb." name ".options", rocksdb.member.options, 4096, NULL, OPTIONAL,               \
+#define FAMILY(name, member, buffer, buffers, merge, block, bloom, parts, file, level, packed, raw)\
+    NUMBER("rocksdb." name ".write_buffer_size", SIZE, rocksdb.member.write_buffer_size,          \
+           64 * KIB, 4 * GIB, buffer,                                                             \
+           "Size at which one write buffer is flushed to an SST file."),                          \
+    NUMBER("rocksdb." name ".max_write_buffer_number", INTEGER,                                   \
+           rocksdb.member.max_write_buffer_number, 2, 32, buffers,                                \
+           "Write buffers, full ones included, before writes stall."),                            \
+    NUMBER("rocksdb." name ".min_write_buffer_number_to_merge", INTEGER,                          \
+           rocksdb.member.min_write_buffer_number_to_merge, 1, 16, merge,                         \
+           "Full write buffers that are merged into one flush."),                                 \
+    NUMBER("rocksdb." name ".block_size", SIZE, rocksdb.member.block_size, KIB, 4 * MIB, block,   \
+           "Size of a data block, the unit of a read."),                                          \
+    NUMBER("rocksdb." name ".bloom_bits", INTEGER, rocksdb.member.bloom_bits, 0, 32, bloom,       \
+           "Bits a key of the Bloom filter; 0: no filter."),                                      \
+    BOOLEAN("rocksdb." name ".partition_filters", rocksdb.member.partition_filters, parts,        \
+            "Cut index and filter into blocks, so that a miss reads kilobytes, not the whole."),  \
+    NUMBER("rocksdb." name ".target_file_size_base", SIZE, rocksdb.member.target_file_size_base,  \
+           64 * KIB, 16 * GIB, file,                                                              \
+           "Size of an SST file."),                                                               \
+    NUMBER("rocksdb." name ".max_bytes_for_level_base", SIZE,                                     \
+           rocksdb.member.max_bytes_for_level_base, 64 * KIB, TIB, level,                         \
+           "Size of the first level; each further factor of 10 in state adds a level."),          \
+    BOOLEAN("rocksdb." name ".level_compaction_dynamic_level_bytes",                              \
+            rocksdb.member.level_compaction_dynamic_level_bytes, "true",                          \
+            "Size the levels from the last one upwards, so that small ones are not used."),       \
+    CHOICE("rocksdb." name ".compression", rocksdb.member.compression, COMPRESSION, packed,       \
+           "Compression of SST files."),                                                          \
+    ANYTEXT("rocksdb." name ".options", rocksdb.member.options, 4096, NULL, OPTIONAL,             \
             "Further options of " raw " as a RocksDB option string; applied last.")
 
 const struct fcap_config_key fcap_config_keys[] = {
@@ -78,13 +78,13 @@ const struct fcap_config_key fcap_config_keys[] = {
     TEXT("instance", instance, 64, "host name", COMPUTED, name,
          "Name of this process among those of the profile; must be unique."),
     NUMBER("workers", INTEGER, workers, 1, 64, "1",
-           "Worker threads; each is one member of the consumer group with its own Redis connection."),
+           "Worker threads: each one member of the consumer group with its own Redis connection."),
     {"windows", FCAP_CONFIG_WINDOWS, AT(windows), 1, FCAP_CONFIG_WINDOWS_MAX, NULL,
      "[1d, 3d, 7d]", MANDATORY, RESTART, NULL,
      "Sliding windows, 1s to 365d each: lengths, or entries {name: day, length: 1d}. The name "
      "(default: the length as written) stands in the Redis key."},
     CHOICE("windows_incomplete", windows_incomplete, "hold|serve", "hold",
-           "A window whose history is not complete: hold its keys back, or serve them with a flag."),
+           "A window without its whole history: hold its keys back, or serve them with a flag."),
     CHOICE("on_gap", on_gap, "degrade|stop", "degrade",
            "When records are gone that were never read: go on and say so, or stop."),
 
@@ -115,8 +115,8 @@ const struct fcap_config_key fcap_config_keys[] = {
      "Further librdkafka properties by their own names (security.protocol, sasl.username, ...)."},
 
     TEXT("event.user", event.user, 512, "user_id", 0, user_path,
-         "Field of the user id: keys joined by dots, a backslash before a dot that is part of a key; "
-         "@key: the record's key."),
+         "Field of the user id: keys joined by dots, a backslash before a dot that is part of a "
+         "key; @key: the record's key."),
     TEXT("event.ad", event.ad, 512, "ad_id", 0, path, "Field of the ad id."),
     TEXT("event.time", event.time, 512, "ts", 0, time_path,
          "Field of the event time; @timestamp: the record's timestamp."),
@@ -148,7 +148,7 @@ const struct fcap_config_key fcap_config_keys[] = {
     NUMBER("redis.send_buffer", SIZE, redis.send_buffer_bytes, 64 * KIB, GIB, "4MiB",
            "Commands of one worker on their way; more wait in the pipeline."),
     CHOICE("redis.degraded", redis.degraded, "refuse|allow", "refuse",
-           "When the account or server lacks a command that a promise needs: wait for it, or go on."),
+           "When account or server lack a command that a promise needs: wait for it, or go on."),
 
     ANYTEXT("state.directory", state.directory, PATH_BYTES, "/var/lib/fcapd", 0,
             "Directory of the RocksDB state; belongs to one process."),
@@ -157,15 +157,16 @@ const struct fcap_config_key fcap_config_keys[] = {
            "Write-ahead log. Off writes half the bytes, and a crash reads more of Kafka again."),
     CHOICE("durability.sync", durability.sync, "never|interval|commit", "interval",
            "When the log is forced to disk; only a power failure makes the difference."),
-    NUMBER("durability.sync_interval", DURATION, durability.sync_interval_ms, 10, 10 * MINUTE, "10s",
+    NUMBER("durability.sync_interval", DURATION, durability.sync_interval_ms, 10, 10 * MINUTE,
+           "10s",
            "Time between two syncs with durability.sync: interval."),
     NUMBER("commit.interval", DURATION, commit.interval_ms, 10, 5 * MINUTE, "1s",
            "Longest time between two commits; longer costs less and repeats more after a crash."),
     NUMBER("commit.events", INTEGER, commit.events, 1, 10000000, "100000",
            "Events after which a commit is made earlier."),
     AUTO("timers.bucket", DURATION, timers.bucket_ms, 1, DAY, FIRST,
-         "Event time that shares one bucket of timers, at most a 16th of the shortest window; auto: "
-         "that, or the commit interval if it is less."),
+         "Event time that shares one bucket of timers, at most a 16th of the shortest window; "
+         "auto: that, or the commit interval if it is less."),
 
     NUMBER("memory.budget", SIZE, memory.budget_bytes, 64 * MIB, 4 * TIB, "1GiB",
            "Memory of the process; the parts below take nine tenths, the rest is working room."),
@@ -203,7 +204,7 @@ const struct fcap_config_key fcap_config_keys[] = {
     NUMBER("limits.ad_id_bytes", INTEGER, limits.ad_id_bytes, 1, 4096, "256",
            "Longest ad id; a longer one is a malformed record."),
     NUMBER("limits.ads_per_user", INTEGER, limits.ads_per_user, 1, 100000, "1000",
-           "Ads counted for one user at a time; events of further ads are only counted as refused."),
+           "Ads counted for one user at a time; events of further ads are refused and counted."),
     NUMBER("limits.value_bytes", SIZE, limits.value_bytes, KIB, 16 * MIB, "64KiB",
            "Largest Redis value; a longer one is cut and says so."),
     NUMBER("limits.record_bytes", SIZE, limits.record_bytes, KIB, 64 * MIB, "1MiB",

@@ -43,7 +43,7 @@ static void find_arguments(const uint8_t *data, size_t size, struct arguments *a
 static void check_report(const struct fcap_config_report *report)
 {
     size_t all = report->errors + report->warnings;
-    FCAP_ASSERT(report->count == (all < FCAP_CONFIG_PROBLEMS_MAX ? all : report->count));
+    FCAP_ASSERT(report->count <= all && (report->count > 0) == (all > 0));
     FCAP_ASSERT(report->count <= FCAP_CONFIG_PROBLEMS_MAX);
     for (size_t i = 0; i < report->count; i++) {
         const struct fcap_config_problem *problem = &report->problems[i];
