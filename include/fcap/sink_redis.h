@@ -145,7 +145,8 @@ enum fcap_sink_redis_need {
 
 /* Copied by open; the caller may free everything afterwards. */
 struct fcap_sink_redis_settings {
-    const char *host; /* name or address; used when unix_socket is NULL */
+    const char *host; /* name or address; used when unix_socket is NULL. A name is looked up on a
+                         thread of its own, so poll() never waits for DNS */
     uint16_t port;
     const char *unix_socket; /* path; NULL: TCP */
     int database;            /* SELECT, 0 or more */

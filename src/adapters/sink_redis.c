@@ -287,6 +287,7 @@ static void read_in(struct sink_redis *sink, const struct fcap_sink_handler *han
             return;
         }
         sink->progress_ms = sink_monotonic_ms();
+        sink->spared = false;
         int failed = redisReaderFeed(reader, (const char *)sink->read_buffer, (size_t)size);
         void *object = NULL;
         do {
@@ -339,6 +340,12 @@ static void check_timeouts(struct sink_redis *sink)
     }
     if (sink->phase >= SINK_READY && sink->answered != sink->pushed &&
         now_ms - sink->progress_ms >= sink->settings.command_timeout_ms) {
+        /* When the worker itself was away, the commands may have left only just now. Once. */
+        if (sink->away_ms >= sink->settings.command_timeout_ms / 2 && !sink->spared) {
+            sink->progress_ms = now_ms - sink->settings.command_timeout_ms / 2;
+            sink->spared = true;
+            return;
+        }
         sink_break(sink, FCAP_SINK_REDIS_ERROR_TIMEOUT, "no answer for redis.command_timeout");
     }
 }
@@ -405,7 +412,9 @@ static enum fcap_status redis_poll(struct fcap_sink *base, const struct fcap_sin
                                    int timeout_ms)
 {
     struct sink_redis *sink = (struct sink_redis *)base;
-    int64_t deadline_ms = sink_monotonic_ms() + timeout_ms;
+    int64_t now_ms = sink_monotonic_ms();
+    int64_t deadline_ms = now_ms + timeout_ms;
+    sink->away_ms = now_ms - sink->polled_ms;
     sink->acked = false;
     sink->write_blocked = false;
     step(sink, handler);
@@ -417,6 +426,7 @@ static enum fcap_status redis_poll(struct fcap_sink *base, const struct fcap_sin
         wait_for_event(sink, left_ms);
         step(sink, handler);
     }
+    sink->polled_ms = sink_monotonic_ms();
     publish(sink);
     return sink->phase == SINK_READY ? FCAP_OK : FCAP_UNAVAILABLE;
 }

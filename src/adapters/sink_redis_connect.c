@@ -33,6 +33,7 @@ void sink_disconnect(struct sink_redis *sink)
     fcap_buffer_clear(&sink->out);
     sink->out_sent = 0;
     sink->broken = FCAP_SINK_REDIS_ERROR_NONE;
+    sink->spared = false;
     sink->time_asked = false;
     sink->identity_asked = false;
     sink->time_fresh = false;

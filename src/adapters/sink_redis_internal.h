@@ -95,6 +95,9 @@ struct sink_redis {
     uint64_t answered;
     size_t pushes_in_flight;
     int64_t progress_ms; /* last reply, or the first command after none were due */
+    int64_t polled_ms;   /* end of the last poll */
+    int64_t away_ms;     /* how long nobody had polled before this poll */
+    bool spared;         /* a timeout was put off because of that, and nothing has come since */
     struct fcap_buffer out;
     size_t out_sent;                   /* bytes of `out` already written */
     enum fcap_sink_redis_error broken; /* the connection is dead; poll() drops it */
