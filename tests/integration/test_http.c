@@ -509,15 +509,13 @@ static void waits_without_descriptors(void **state)
 static void binds_where_it_is_told(void **state)
 {
     (void)state;
-    static const char *const local[] = {":0", "0", "localhost:0", "127.0.0.1:0"};
+    static const char *const local[] = {":0", "0", "127.0.0.1:0"};
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
         start(local[i], NULL, 0);
         int number = make_socket();
-        if (strcmp(local[i], "localhost:0") != 0) { /* that may be ::1 */
-            assert_alive();
-            assert_int_equal(connect_to(number, "127.0.0.2"), -1);
-            assert_int_equal(errno, ECONNREFUSED);
-        }
+        assert_alive();
+        assert_int_equal(connect_to(number, "127.0.0.2"), -1);
+        assert_int_equal(errno, ECONNREFUSED);
         (void)close(number);
         (void)stop(NULL);
     }
