@@ -110,7 +110,7 @@ static void compute_memory(struct fcap_config_loader *loader)
         given += *members[i];
         parts += *members[i] == 0 ? memory_parts[i].parts : 0;
     }
-    const int64_t least = 1024 * 1024;
+    const int64_t least = INT64_C(1024) * 1024;
     if (given > all || (parts != 0 && (all - given) / parts < least)) {
         fcap_config_write_number(FCAP_CONFIG_SIZE, all / least * least, rest);
         fcap_config_problem(loader, FCAP_CONFIG_ERROR, place_of(loader, "memory.budget"),

@@ -9,8 +9,8 @@
 
 #include "fcap/config.h"
 
-#define FCAP_CONFIG_FILE_BYTES_MAX   (1024 * 1024)
-#define FCAP_CONFIG_SECRET_BYTES_MAX (64 * 1024) /* a file named by ${file:...} */
+#define FCAP_CONFIG_FILE_BYTES_MAX   ((size_t)1024 * 1024)
+#define FCAP_CONFIG_SECRET_BYTES_MAX ((size_t)64 * 1024) /* a file named by ${file:...} */
 #define FCAP_CONFIG_NODES_MAX        10000
 #define FCAP_CONFIG_DEPTH_MAX        16
 #define FCAP_CONFIG_PATH_MAX         128 /* a dotted name */
@@ -32,8 +32,7 @@ enum fcap_config_type {
 /* What it takes for a changed value to matter. */
 enum fcap_config_effect {
     FCAP_CONFIG_RESTART,   /* a restart */
-    FCAP_CONFIG_NEW_STATE, /* an empty state directory; another value on existing state is refused
-                            */
+    FCAP_CONFIG_NEW_STATE, /* an empty state directory */
     FCAP_CONFIG_FIRST,     /* read only when the state is empty */
 };
 

@@ -68,7 +68,7 @@ const char *fcap_config_quote(const char *text, char ret_quoted[80])
     size_t i = 0;
     for (; text[i] != '\0' && at < 64; i++) {
         unsigned char c = (unsigned char)text[i];
-        ret_quoted[at++] = c < 0x20 || c == 0x7f ? '?' : (char)c;
+        ret_quoted[at++] = (c < 0x20 || c == 0x7f) ? '?' : text[i];
     }
     if (text[i] != '\0') {
         /* Cut, and never inside a character. */

@@ -104,7 +104,7 @@ const struct fcap_config_key fcap_config_keys[] = {
      "Where an empty state begins: now minus the longest window, the log's start, or its end."},
     CHOICE("kafka.keyed", kafka.keyed, "check|assume", "check",
            "Refuse a topic that is found not to be keyed by user, or assume that it is."),
-    NUMBER("kafka.session_timeout", DURATION, kafka.session_timeout_ms, SECOND, 30 * MINUTE, "45s",
+    NUMBER("kafka.session_timeout", DURATION, kafka.session_timeout_ms, SECOND, 5 * MINUTE, "45s",
            "After this silence the group gives a member's partitions away; also bounds sending."),
     TEXT("kafka.dead_letter.topic", kafka.dead_letter_topic, 249, NULL, OPTIONAL, topic,
          "Topic for refused records, with reason and origin in headers; absent: only counted."),

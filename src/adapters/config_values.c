@@ -23,8 +23,8 @@ static const struct unit duration_units[] = {
 static const struct unit size_units[] = {
     {"", 1},
     {"KiB", 1024},
-    {"MiB", 1024 * 1024},
-    {"GiB", 1024 * 1024 * 1024},
+    {"MiB", INT64_C(1024) * 1024},
+    {"GiB", INT64_C(1024) * 1024 * 1024},
     {"TiB", INT64_C(1024) * 1024 * 1024 * 1024},
 };
 
@@ -243,10 +243,10 @@ static bool append_file(struct fcap_config_loader *loader, struct fcap_config_pl
 
 /* The text between ${ and }. */
 static bool append_reference(struct fcap_config_loader *loader, struct fcap_config_place place,
-                             const char *label, const char *text, size_t size,
+                             const char *label, struct fcap_bytes reference,
                              struct fcap_buffer *out)
 {
-    char *name = fcap_config_copy(loader->scratch, text, size);
+    char *name = fcap_config_copy(loader->scratch, (const char *)reference.data, reference.size);
     if (strncmp(name, "file:", 5) == 0) {
         return append_file(loader, place, label, name + 5, out);
     }
@@ -282,7 +282,8 @@ const char *fcap_config_expand(struct fcap_config_loader *loader, struct fcap_co
                                 "%s: a $ that begins no ${NAME} must be written $$", label);
             goto out;
         }
-        if (!append_reference(loader, place, label, at + 2, (size_t)(end - at - 2), &out)) {
+        struct fcap_bytes reference = {(const uint8_t *)at + 2, (size_t)(end - at - 2)};
+        if (!append_reference(loader, place, label, reference, &out)) {
             goto out;
         }
         *ret_expanded = true;
