@@ -9,11 +9,12 @@
 
 #include "fcap/config.h"
 
-#define FCAP_CONFIG_FILE_BYTES_MAX   ((size_t)1024 * 1024)
-#define FCAP_CONFIG_SECRET_BYTES_MAX ((size_t)64 * 1024) /* a file named by ${file:...} */
-#define FCAP_CONFIG_NODES_MAX        10000
-#define FCAP_CONFIG_DEPTH_MAX        16
-#define FCAP_CONFIG_PATH_MAX         128 /* a dotted name */
+#define FCAP_CONFIG_FILE_BYTES_MAX     ((size_t)1024 * 1024)
+#define FCAP_CONFIG_SECRET_BYTES_MAX   ((size_t)64 * 1024)       /* a file named by ${file:...} */
+#define FCAP_CONFIG_EXPANDED_BYTES_MAX ((size_t)4 * 1024 * 1024) /* all ${...} together */
+#define FCAP_CONFIG_NODES_MAX          10000
+#define FCAP_CONFIG_DEPTH_MAX          16
+#define FCAP_CONFIG_PATH_MAX           128 /* a dotted name */
 
 /* --- the table ------------------------------------------------------------------------------ */
 
@@ -144,6 +145,7 @@ struct fcap_config_loader {
     struct fcap_config config;
     struct fcap_config_report report;
     struct fcap_config_memory *scratch; /* nodes */
+    size_t expanded_bytes;              /* brought in by ${...} so far */
     unsigned refusals;                  /* anchors, aliases and tags met so far */
     bool is_cut; /* a syntax error: the rest of the file is unknown, so nothing is "missing" */
 };

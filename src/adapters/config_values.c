@@ -282,8 +282,16 @@ const char *fcap_config_expand(struct fcap_config_loader *loader, struct fcap_co
                                 "%s: a $ that begins no ${NAME} must be written $$", label);
             goto out;
         }
+        size_t before = out.size;
         struct fcap_bytes reference = {(const uint8_t *)at + 2, (size_t)(end - at - 2)};
         if (!append_reference(loader, place, label, reference, &out)) {
+            goto out;
+        }
+        loader->expanded_bytes += out.size - before;
+        if (loader->expanded_bytes > FCAP_CONFIG_EXPANDED_BYTES_MAX) {
+            fcap_config_problem(loader, FCAP_CONFIG_ERROR, place,
+                                "%s: what ${...} brings in is more than %zu KiB in all", label,
+                                FCAP_CONFIG_EXPANDED_BYTES_MAX / 1024);
             goto out;
         }
         *ret_expanded = true;

@@ -160,6 +160,33 @@ static void b35_files_are_taken_but_for_one_newline(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The file is small, and what it asks for is not. */
+static void b35_what_is_brought_in_is_bounded(void **state)
+{
+    (void)state;
+    char *value = calloc(1, 60001);
+    char yaml[8192] = LEAST "event:\n  ignore_users:\n";
+    assert_non_null(value);
+    memset(value, 'x', 60000);
+    set_environment("FCAP_TEST_LARGE", value);
+    for (int i = 0; i < 100; i++) {
+        size_t size = strlen(yaml);
+        (void)snprintf(yaml + size, sizeof yaml - size, "  - ${FCAP_TEST_LARGE}\n");
+    }
+    struct loaded loaded = load(yaml);
+    assert_int_equal(loaded.status, FCAP_CONFIG);
+    /* 69 are only too long for an id; from the 70th on it is too much in all. */
+    char *report = printed(&loaded.report);
+    assert_non_null(strstr(report, "test.yaml:73:5: event.ignore_users: is 60000 bytes long; at "
+                                   "most 4096 are allowed\n"
+                                   "test.yaml:74:5: event.ignore_users: what ${...} brings in is "
+                                   "more than 4096 KiB in all\n"));
+    free(report);
+    free(value);
+    unload(&loaded);
+    assert_int_equal(unsetenv("FCAP_TEST_LARGE"), 0);
+}
+
 static void b35_no_secret_is_printed(void **state)
 {
     (void)state;
@@ -202,6 +229,7 @@ int main(void)
         cmocka_unit_test(b35_substitution_is_one_scalar_after_parsing),
         cmocka_unit_test(b35_what_cannot_be_replaced_is_named),
         cmocka_unit_test(b35_files_are_taken_but_for_one_newline),
+        cmocka_unit_test(b35_what_is_brought_in_is_bounded),
         cmocka_unit_test(b35_no_secret_is_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
