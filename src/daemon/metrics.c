@@ -1,0 +1,350 @@
+#include "fcap/metrics.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum unit { COUNT, BYTES, MS };
+
+/* The tables of the headers, as data. */
+struct family {
+    const char *name;
+    const char *type;
+    const char *help;
+    enum unit unit;
+    size_t offset; /* in the struct that holds it */
+};
+
+static const struct family counter_families[] = {
+#define X(name, text)                                                                              \
+    {"fcapd_" #name "_total", "counter", text, COUNT, offsetof(struct fcap_counters, name)},
+    FCAP_COUNTER_LIST(X)
+#undef X
+};
+
+static const struct family gauge_families[] = {
+#define X(name, unit, text)                                                                        \
+    {"fcapd_" #name, "gauge", text, unit, offsetof(struct fcap_gauges, name)},
+    FCAP_GAUGE_LIST(X)
+#undef X
+};
+
+static const struct family histogram_families[] = {
+#define X(name, text)                                                                              \
+    {"fcapd_" #name, "histogram", text, MS, offsetof(struct fcap_worker_metrics, name)},
+    FCAP_HISTOGRAM_LIST(X)
+#undef X
+};
+
+/* Those of the process have no worker; the page fills them by hand. */
+enum process_family { BUILD, START, READY, DROPPED };
+static const struct family process_families[] = {
+    [BUILD] = {"fcapd_build_info", "gauge", "1; the labels tell version and profile", COUNT, 0},
+    [START] = {"fcapd_start_time_seconds", "gauge", "Unix time of the process's start", MS, 0},
+    [READY] = {"fcapd_ready", "gauge", "1 when /readyz answers 200", COUNT, 0},
+    [DROPPED] = {"fcapd_log_lines_dropped_total", "counter",
+                 "log lines that standard error did not take", COUNT, 0},
+};
+
+static const struct family rejected = {"fcapd_records_rejected_total", "counter",
+                                       "records that changed no count, by reason", COUNT, 0};
+
+#define COUNT_OF(table) (sizeof(table) / sizeof((table)[0]))
+
+/* --- what workers write --------------------------------------------------------------------- */
+
+void fcap_gauges_add_task(struct fcap_gauges *gauges, const struct fcap_task_report *report)
+{
+    gauges->partitions++;
+    gauges->gates_open += report->gate_open;
+    gauges->projections += report->projecting;
+    gauges->clocks_held += report->clock_held;
+    if (report->clock_lag_ms > gauges->clock_lag_seconds) {
+        gauges->clock_lag_seconds = report->clock_lag_ms;
+    }
+    if (report->end_offset > report->next_offset) {
+        gauges->records_to_gate += report->end_offset - report->next_offset;
+    }
+    gauges->ads += (int64_t)report->ads;
+}
+
+void fcap_gauges_set_sizes(struct fcap_gauges *gauges, const struct fcap_pipeline_sizes *sizes)
+{
+    gauges->open_events = (int64_t)sizes->open_events;
+    gauges->ads_bytes = (int64_t)sizes->ads_bytes;
+    gauges->cache_bytes = (int64_t)sizes->cache_bytes;
+    gauges->cache_users = (int64_t)sizes->cache_users;
+    gauges->dirty_users = (int64_t)sizes->dirty_users;
+    gauges->push_backlog = (int64_t)sizes->push_backlog;
+    gauges->pushes_in_flight = (int64_t)sizes->flights;
+    gauges->commits_in_flight = (int64_t)sizes->commits_in_flight;
+    gauges->backpressure = sizes->backpressure;
+    gauges->stalled = sizes->stall != NULL;
+}
+
+void fcap_worker_metrics_publish(struct fcap_worker_metrics *metrics,
+                                 const struct fcap_counters *counters,
+                                 const struct fcap_gauges *gauges)
+{
+#define X(name, text) __atomic_store_n(&metrics->counters.name, counters->name, __ATOMIC_RELAXED);
+    FCAP_COUNTER_LIST(X)
+#undef X
+    for (int reason = 0; reason < FCAP_REJECT_COUNT; reason++) {
+        __atomic_store_n(&metrics->counters.rejects[reason], counters->rejects[reason],
+                         __ATOMIC_RELAXED);
+    }
+#define X(name, unit, text) __atomic_store_n(&metrics->gauges.name, gauges->name, __ATOMIC_RELAXED);
+    FCAP_GAUGE_LIST(X)
+#undef X
+}
+
+static const int64_t bounds_us[] = {
+#define X(bound_us, text) bound_us,
+    FCAP_HISTOGRAM_BOUNDS(X)
+#undef X
+};
+
+static const char *const bound_texts[] = {
+#define X(bound_us, text) text,
+    FCAP_HISTOGRAM_BOUNDS(X)
+#undef X
+        "+Inf",
+};
+
+void fcap_histogram_observe(struct fcap_histogram *histogram, int64_t value_us)
+{
+    size_t bucket = 0;
+    while (bucket < FCAP_HISTOGRAM_BOUNDS_COUNT && value_us > bounds_us[bucket]) {
+        bucket++;
+    }
+    FCAP_COUNT(histogram->counts[bucket], 1);
+    FCAP_COUNT(histogram->sum_us, value_us > 0 ? value_us : 0);
+}
+
+/* --- the text format ------------------------------------------------------------------------ */
+
+/* Backslash and line feed are escaped, in label values the quote too. */
+static void put_escaped(struct fcap_buffer *page, const char *text, bool is_label)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\\') {
+            fcap_buffer_put_text(page, "\\\\");
+        } else if (*text == '\n') {
+            fcap_buffer_put_text(page, "\\n");
+        } else if (*text == '"' && is_label) {
+            fcap_buffer_put_text(page, "\\\"");
+        } else {
+            fcap_buffer_put_u8(page, (uint8_t)*text);
+        }
+    }
+}
+
+void fcap_metrics_family(struct fcap_buffer *page, const char *name, const char *type,
+                         const char *help)
+{
+    fcap_buffer_put_text(page, "# HELP ");
+    fcap_buffer_put_text(page, name);
+    fcap_buffer_put_text(page, " ");
+    put_escaped(page, help, false);
+    fcap_buffer_put_text(page, "\n# TYPE ");
+    fcap_buffer_put_text(page, name);
+    fcap_buffer_put_text(page, " ");
+    fcap_buffer_put_text(page, type);
+    fcap_buffer_put_text(page, "\n");
+}
+
+static void put_name(struct fcap_buffer *page, const char *name, const char *suffix,
+                     const struct fcap_metrics_label *labels, size_t labels_count)
+{
+    fcap_buffer_put_text(page, name);
+    fcap_buffer_put_text(page, suffix);
+    for (size_t i = 0; i < labels_count; i++) {
+        fcap_buffer_put_text(page, i == 0 ? "{" : ",");
+        fcap_buffer_put_text(page, labels[i].name);
+        fcap_buffer_put_text(page, "=\"");
+        put_escaped(page, labels[i].value, true);
+        fcap_buffer_put_text(page, labels_count == i + 1 ? "\"}" : "\"");
+    }
+    fcap_buffer_put_text(page, " ");
+}
+
+static void put_unsigned(struct fcap_buffer *page, uint64_t value)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRIu64 "\n", value); /* It fits. */
+    fcap_buffer_put_text(page, text);
+}
+
+/* `value` / 10^digits, exactly. */
+static void put_decimal(struct fcap_buffer *page, int64_t value, uint64_t unit, int digits)
+{
+    char text[48];
+    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    (void)snprintf(text, sizeof text, "%s%" PRIu64 ".%0*" PRIu64 "\n", value < 0 ? "-" : "",
+                   size / unit, digits, size % unit); /* It fits. */
+    fcap_buffer_put_text(page, text);
+}
+
+void fcap_metrics_sample(struct fcap_buffer *page, const char *name,
+                         const struct fcap_metrics_label *labels, size_t labels_count,
+                         uint64_t value)
+{
+    put_name(page, name, "", labels, labels_count);
+    put_unsigned(page, value);
+}
+
+void fcap_metrics_sample_ms(struct fcap_buffer *page, const char *name,
+                            const struct fcap_metrics_label *labels, size_t labels_count,
+                            int64_t value_ms)
+{
+    put_name(page, name, "", labels, labels_count);
+    put_decimal(page, value_ms, 1000, 3);
+}
+
+/* --- the page ------------------------------------------------------------------------------- */
+
+static struct fcap_metrics_label label_of_worker(size_t worker, char *text, size_t room)
+{
+    (void)snprintf(text, room, "%zu", worker); /* It fits. */
+    return (struct fcap_metrics_label){"worker", text};
+}
+
+static void head_of(struct fcap_buffer *page, const struct family *family)
+{
+    fcap_metrics_family(page, family->name, family->type, family->help);
+}
+
+static void put_process(struct fcap_buffer *page, const struct fcap_metrics_process *process)
+{
+    const struct fcap_metrics_label labels[2] = {{"version", process->version},
+                                                 {"profile", process->profile}};
+    head_of(page, &process_families[BUILD]);
+    fcap_metrics_sample(page, process_families[BUILD].name, labels, 2, 1);
+    head_of(page, &process_families[START]);
+    fcap_metrics_sample_ms(page, process_families[START].name, NULL, 0, process->start_ms);
+    head_of(page, &process_families[READY]);
+    fcap_metrics_sample(page, process_families[READY].name, NULL, 0, process->ready);
+    head_of(page, &process_families[DROPPED]);
+    fcap_metrics_sample(page, process_families[DROPPED].name, NULL, 0, process->log_lines_dropped);
+}
+
+static void put_rejected(struct fcap_buffer *page, const struct fcap_counters *values,
+                         struct fcap_metrics_label worker)
+{
+    for (int reason = FCAP_REJECT_NONE + 1; reason < FCAP_REJECT_COUNT; reason++) {
+        const struct fcap_metrics_label labels[2] = {
+            worker, {"reason", fcap_reject_label((enum fcap_reject)reason)}};
+        fcap_metrics_sample(page, rejected.name, labels, 2,
+                            fcap_counter_read(&values->rejects[reason]));
+    }
+}
+
+static void put_histogram(struct fcap_buffer *page, const char *name,
+                          const struct fcap_histogram *histogram, struct fcap_metrics_label worker)
+{
+    /* The worker may add meanwhile: sum and buckets are then a few values apart. */
+    uint64_t sum_us = fcap_counter_read(&histogram->sum_us);
+    uint64_t count = 0;
+    for (size_t i = 0; i <= FCAP_HISTOGRAM_BOUNDS_COUNT; i++) {
+        const struct fcap_metrics_label labels[2] = {worker, {"le", bound_texts[i]}};
+        count += fcap_counter_read(&histogram->counts[i]);
+        put_name(page, name, "_bucket", labels, 2);
+        put_unsigned(page, count);
+    }
+    put_name(page, name, "_sum", &worker, 1);
+    put_decimal(page, (int64_t)sum_us, 1000000, 6);
+    put_name(page, name, "_count", &worker, 1);
+    put_unsigned(page, count);
+}
+
+/* One sample of a family for one worker. */
+static void put_worker(struct fcap_buffer *page, const struct family *family,
+                       const struct fcap_worker_metrics *metrics, struct fcap_metrics_label worker)
+{
+    if (strcmp(family->type, "histogram") == 0) {
+        const char *place = (const char *)metrics + family->offset;
+        put_histogram(page, family->name, (const struct fcap_histogram *)(const void *)place,
+                      worker);
+    } else if (strcmp(family->type, "gauge") == 0) {
+        const char *place = (const char *)&metrics->gauges + family->offset;
+        int64_t value = __atomic_load_n((const int64_t *)(const void *)place, __ATOMIC_RELAXED);
+        if (family->unit == MS) {
+            fcap_metrics_sample_ms(page, family->name, &worker, 1, value);
+        } else {
+            fcap_metrics_sample(page, family->name, &worker, 1, (uint64_t)value);
+        }
+    } else if (family == &rejected) {
+        put_rejected(page, &metrics->counters, worker);
+    } else {
+        const char *place = (const char *)&metrics->counters + family->offset;
+        fcap_metrics_sample(page, family->name, &worker, 1,
+                            fcap_counter_read((const uint64_t *)(const void *)place));
+    }
+}
+
+/* The format wants all samples of a family together, so workers are the inner loop. */
+static void put_families(struct fcap_buffer *page, const struct family *families, size_t count,
+                         const struct fcap_worker_metrics *const *workers, size_t workers_count)
+{
+    for (size_t i = 0; i < count; i++) {
+        head_of(page, &families[i]);
+        for (size_t worker = 0; worker < workers_count; worker++) {
+            char text[24];
+            put_worker(page, &families[i], workers[worker],
+                       label_of_worker(worker, text, sizeof text));
+        }
+    }
+}
+
+void fcap_metrics_page(const struct fcap_metrics_process *process,
+                       const struct fcap_worker_metrics *const *workers, size_t workers_count,
+                       struct fcap_buffer *page)
+{
+    put_process(page, process);
+    put_families(page, counter_families, COUNT_OF(counter_families), workers, workers_count);
+    put_families(page, &rejected, 1, workers, workers_count);
+    put_families(page, gauge_families, COUNT_OF(gauge_families), workers, workers_count);
+    put_families(page, histogram_families, COUNT_OF(histogram_families), workers, workers_count);
+}
+
+/* --- the document --------------------------------------------------------------------------- */
+
+static void put_rows(struct fcap_buffer *page, const struct family *families, size_t count,
+                     const char *labels)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *const cells[4] = {families[i].name, families[i].type, labels, families[i].help};
+        for (int cell = 0; cell < 4; cell++) {
+            fcap_buffer_put_text(page, cell == 0 ? "| `" : " | ");
+            fcap_buffer_put_text(page, cells[cell]);
+            fcap_buffer_put_text(page, cell == 0 ? "`" : "");
+        }
+        fcap_buffer_put_text(page, " |\n");
+    }
+}
+
+void fcap_metrics_docs(struct fcap_buffer *page)
+{
+    fcap_buffer_put_text(
+        page, "# Metrics\n\nPrinted from the tables in `include/fcap/metrics.h` and "
+              "`include/fcap/counters.h` by `ninja metrics-docs`; a\ntest compares. `GET /metrics` "
+              "answers in the Prometheus text format 0.0.4. No label carries a user.\n\n"
+              "| Name | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n");
+    put_rows(page, &process_families[BUILD], 1, "version, profile");
+    put_rows(page, &process_families[START], COUNT_OF(process_families) - START, "");
+    put_rows(page, counter_families, COUNT_OF(counter_families), "worker");
+    put_rows(page, &rejected, 1, "worker, reason");
+    put_rows(page, gauge_families, COUNT_OF(gauge_families), "worker");
+    put_rows(page, histogram_families, COUNT_OF(histogram_families), "worker, le");
+    fcap_buffer_put_text(page, "\n## Reasons\n\n`dead` ones go to the dead-letter topic too.\n\n"
+                               "| reason | dead | Meaning |\n| --- | --- | --- |\n");
+    for (int reason = FCAP_REJECT_NONE + 1; reason < FCAP_REJECT_COUNT; reason++) {
+        enum fcap_reject reject = (enum fcap_reject)reason;
+        fcap_buffer_put_text(page, "| `");
+        fcap_buffer_put_text(page, fcap_reject_label(reject));
+        fcap_buffer_put_text(page, fcap_reject_is_dead(reject) ? "` | yes | " : "` | | ");
+        fcap_buffer_put_text(page, fcap_reject_text(reject));
+        fcap_buffer_put_text(page, " |\n");
+    }
+}
