@@ -70,8 +70,10 @@ struct fcap_store_settings {
     uint64_t bytes_per_sync; /* 0: off */
     uint64_t wal_bytes_per_sync;
     uint64_t rate_limit_bytes_per_second; /* flush and compaction; 0: none */
-    int info_log_level;                   /* 0 debug, 1 info, 2 warn, 3 error, 4 fatal */
-    size_t info_log_bytes_max;            /* one file */
+    /* 0 debug, 1 info, 2 warn, 3 error, 4 fatal, 5 headers. RocksDB older than 9 gets 5 whatever is
+     * set: its log's writer dies on an assertion when the disk is full. */
+    int info_log_level;
+    size_t info_log_bytes_max; /* one file */
     int info_log_files_max;
     bool statistics;          /* byte and stall counters; costs about 1 % CPU */
     int64_t release_step_ms;  /* timers are dropped when the bound has moved by this much */
@@ -85,9 +87,11 @@ void fcap_store_settings_default(struct fcap_store_settings *ret_settings);
 
 struct fcap_store_rocksdb;
 
-/* Opens or creates. Every setting is read back from RocksDB and compared: one that is not in force
- * is refused (CONFIG, names it). Other failures: LOCKED (another process, named when known),
- * FOREIGN, FORMAT, CORRUPT (names the file and the cure), IO, NO_SPACE. Gives *ret_db; close it. */
+/* Opens or creates. On a full disk commits fail with NO_SPACE; they succeed again by themselves
+ * some seconds after twice the largest write_buffer_bytes has become free, or else become IO
+ * (FATAL). Every setting is read back from RocksDB and compared: one that is not in force is
+ * refused (CONFIG, names it). Other failures: LOCKED (another process, named when known), FOREIGN,
+ * FORMAT, CORRUPT (names the file and the cure), IO, NO_SPACE. Gives *ret_db; close it. */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_open(const struct fcap_store_settings *settings,
                                                        struct fcap_store_rocksdb **ret_db,
                                                        struct fcap_error *error);

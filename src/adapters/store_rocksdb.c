@@ -401,6 +401,10 @@ void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db)
         (void)pthread_cond_destroy(&handle->completed); /* Nobody waits any more. */
         free(handle);
     }
+    if (db->is_broken) {
+        /* 7.8's recovery waits for a flush that will not come, and closing waits for it. */
+        rocksdb_cancel_all_background_work(db->db, 0);
+    }
     /* Families before the database: RocksDB asserts that it holds their last reference. */
     for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
         if (db->families[i] != NULL) {

@@ -62,6 +62,8 @@ struct fcap_store_rocksdb {
     int64_t release_pause_ms;
     int64_t release_sweep_ms;
     int open_files_max;
+    size_t write_buffer_bytes_max; /* the largest family's: what RocksDB needs to recover */
+    int64_t space_since_us; /* the writer's own: space is back since; 0: it is not, or well */
     pthread_t writer;
     pthread_t keeper;
     bool has_threads;
@@ -92,6 +94,7 @@ struct fcap_store_rocksdb {
     int64_t looked_through_ms; /* the bound when files were last looked for */
     int64_t looked_at_us;      /* monotonic */
     int64_t swept_at_us;       /* monotonic */
+    bool is_broken;            /* takes no writes though there is space */
     uint64_t timers_written;   /* changes of the timers family */
     uint64_t timers_swept;     /* timers_written at the last sweep */
     uint64_t commits;

@@ -219,6 +219,11 @@ static struct fcap_store_rocksdb *make(const struct fcap_store_settings *setting
     db->release_sweep_ms = settings->release_sweep_ms;
     db->looked_at_us = store_monotonic_us() - settings->release_pause_ms * 1000;
     db->swept_at_us = store_monotonic_us();
+    for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
+        size_t bytes = settings->families[i].write_buffer_bytes;
+        db->write_buffer_bytes_max =
+            bytes > db->write_buffer_bytes_max ? bytes : db->write_buffer_bytes_max;
+    }
     db->write_options = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(db->write_options, !settings->wal);
     rocksdb_writeoptions_set_sync(db->write_options, settings->sync == FCAP_STORE_SYNC_COMMIT);

@@ -14,10 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char dropped_key[] = "\xff\xff"
                                   "dropped_through";
+static const char synced_key[] = "\xff\xff"
+                                 "synced_at";
 
 void store_remove_directory(const char *path)
 {
@@ -66,32 +69,34 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
 }
 #endif
 
+/* A synced write makes everything written before it durable too. (rocksdb_flush_wal would do so
+ * beside running writes, but dies on an assertion of 7.8 after a full disk.) */
+static enum fcap_status put_durably(struct fcap_store_rocksdb *db, const char *key, size_t key_size,
+                                    uint64_t number)
+{
+    char *text = NULL;
+    struct fcap_buffer value = {0};
+    fcap_buffer_put_be64(&value, number);
+    (void)pthread_mutex_lock(&db->write_gate);
+    rocksdb_put_cf(db->db, db->durable_options, db->families[FCAP_FAMILY_META], key, key_size,
+                   (const char *)value.data, value.size, &text);
+    (void)pthread_mutex_unlock(&db->write_gate);
+    fcap_buffer_done(&value);
+    enum fcap_status status = store_take_error(db, text);
+    return status == FCAP_OK && !db->wal ? flush_everything(db) : status;
+}
+
 enum fcap_status store_make_durable(struct fcap_store_rocksdb *db)
 {
-    if (!db->wal) {
-        return flush_everything(db);
-    }
-    char *text = NULL;
-    rocksdb_flush_wal(db->db, 1, &text);
-    return store_take_error(db, text);
+    return put_durably(db, synced_key, sizeof synced_key - 1, (uint64_t)time(NULL));
 }
 
 /* Durable before the first file goes: after a crash the bound must cover everything that is gone.
  */
 static enum fcap_status store_bound(struct fcap_store_rocksdb *db, int64_t bound_ms)
 {
-    char *text = NULL;
-    struct fcap_buffer value = {0};
-    fcap_buffer_put_be64(&value, (uint64_t)bound_ms);
-    (void)pthread_mutex_lock(&db->write_gate);
-    rocksdb_put_cf(db->db, db->durable_options, db->families[FCAP_FAMILY_META], dropped_key,
-                   sizeof dropped_key - 1, (const char *)value.data, value.size, &text);
-    (void)pthread_mutex_unlock(&db->write_gate);
-    fcap_buffer_done(&value);
-    enum fcap_status status = store_take_error(db, text);
-    if (status == FCAP_OK && !db->wal) {
-        status = flush_everything(db);
-    }
+    enum fcap_status status =
+        put_durably(db, dropped_key, sizeof dropped_key - 1, (uint64_t)bound_ms);
     if (status == FCAP_OK) {
         db->bound_stored_ms = bound_ms;
     }

@@ -4,6 +4,7 @@
 #include "fcap/assert.h"
 
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 /* What the writer keeps from batch to batch. */
@@ -85,6 +86,33 @@ static enum fcap_status write_sections(struct writer *writer, const struct fcap_
     return store_take_error(db, text);
 }
 
+/* A full disk is worth waiting for; but some states RocksDB does not leave when space is back (7.8
+ * without log, after a failed flush of all families). Then only a restart helps. */
+static enum fcap_status give_up_in_time(struct fcap_store_rocksdb *db, enum fcap_status status)
+{
+    enum { GRACE_US = 15000000 };
+    struct statvfs info;
+    if (status != FCAP_NO_SPACE || statvfs(db->directory, &info) != 0 ||
+        info.f_bavail * info.f_frsize < 2 * db->write_buffer_bytes_max) {
+        db->space_since_us = 0;
+        return status;
+    }
+    int64_t now_us = store_monotonic_us();
+    if (db->space_since_us == 0) {
+        db->space_since_us = now_us;
+    }
+    if (now_us - db->space_since_us < GRACE_US) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&db->lock);
+    db->is_broken = true;
+    status = fcap_error_set(&db->last_error, FCAP_IO,
+                            "%s: there is space again, but RocksDB still takes no writes; restart",
+                            db->directory);
+    (void)pthread_mutex_unlock(&db->lock);
+    return status;
+}
+
 /* A failed batch must be written before anything newer of its handle, so what is queued behind it
  * fails with it. Call with the lock held. */
 static void poison_followers(struct fcap_store_rocksdb *db, struct store_handle *handle,
@@ -117,7 +145,8 @@ static void serve(struct writer *writer)
         db->write_serial++;
         (void)pthread_mutex_unlock(&db->lock);
         int64_t started_us = store_monotonic_us();
-        enum fcap_status status = write_sections(writer, submission->batch, &entries, &timers);
+        enum fcap_status status =
+            give_up_in_time(db, write_sections(writer, submission->batch, &entries, &timers));
         uint64_t spent_us = (uint64_t)(store_monotonic_us() - started_us);
         (void)pthread_mutex_lock(&db->lock);
         db->writing = NULL;
