@@ -215,11 +215,11 @@ build() { # NAME FOLDER CMAKE_ARGUMENTS...
 # One broker for the whole run, when the tree has one: the program says where it listens on its
 # first line and ends when it is told to.
 start_broker() {
-    [ -x "$top/build/test_broker" ] || return 0
+    [ -x "$top/build/fcap-test-broker" ] || return 0
     check kafka-jars sh "$here/kafka/fetch.sh" || return 1
     FCAP_KAFKA_LIB=$(tail -n 1 "$logs/kafka-jars.log")
     export FCAP_KAFKA_LIB
-    setsid "$top/build/test_broker" >"$logs/broker.out" 2>"$logs/broker.log" </dev/null &
+    setsid "$top/build/fcap-test-broker" >"$logs/broker.out" 2>"$logs/broker.log" </dev/null &
     broker=$!
     tries=0
     while [ ! -s "$logs/broker.out" ]; do
