@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTITION_MAX = 0xFFFE, SCRIBBLE = 0xA5 };
+enum { PARTITION_MAX = 0xFFFE, SCRIBBLE = 0xA5, SYNCS_MAX = 256 };
 
 struct pair {
     struct fcap_buffer key;
@@ -54,8 +54,10 @@ struct fake_handle {
     size_t first;
     size_t count;
     enum fcap_status poison; /* not OK until a failure has been handed out */
-    uint64_t sync_covers;    /* version that the sync under way makes durable */
-    uint64_t sync_ticket;
+    struct sync_request {
+        uint64_t ticket;
+        uint64_t covers; /* the newest version when it was asked for */
+    } syncs[SYNCS_MAX];  /* by ticket % SYNCS_MAX */
 };
 
 struct claim {
@@ -531,11 +533,11 @@ static enum fcap_status fake_sync(struct fcap_store *store, uint64_t *ticket, bo
     *ret_done = false;
     if (*ticket == 0) {
         *ticket = ++fake->next_ticket;
-        handle->sync_ticket = *ticket;
-        handle->sync_covers = fake->newest_version;
+        handle->syncs[*ticket % SYNCS_MAX] = (struct sync_request){*ticket, fake->newest_version};
         return FCAP_OK;
     }
-    FCAP_ASSERT(*ticket == handle->sync_ticket); /* One sync at a time for each handle. */
+    const struct sync_request *request = &handle->syncs[*ticket % SYNCS_MAX];
+    FCAP_ASSERT(request->ticket == *ticket); /* Given out by this handle, and not for long. */
     enum fcap_status status =
         fake->hooks->sync == NULL ? FCAP_OK : fake->hooks->sync(fake->hooks->context);
     if (status == FCAP_BUSY) {
@@ -544,7 +546,7 @@ static enum fcap_status fake_sync(struct fcap_store *store, uint64_t *ticket, bo
     if (status != FCAP_OK) {
         return status;
     }
-    make_durable(fake, handle->sync_covers);
+    make_durable(fake, request->covers);
     fake->counts.syncs++;
     *ret_done = true;
     return FCAP_OK;
