@@ -1,0 +1,16 @@
+/* One GET to a running daemon on this machine. Thread rule: main only. */
+#ifndef FCAP_COMMANDS_ASK_H
+#define FCAP_COMMANDS_ASK_H
+
+#include "fcap/config.h"
+
+/* GETs `path` from http.listen with the token of http.token_file; the body is appended to
+ * `ret_body` and the HTTP status is given. UNAVAILABLE: nobody answers; CONFIG: http.listen is off
+ * or the token cannot be read. */
+enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, int *ret_code,
+                          struct fcap_buffer *ret_body, struct fcap_error *error) FCAP_MUST_USE;
+
+/* Appends `text` so that it may stand in a query. */
+void fcap_ask_escape(struct fcap_buffer *buffer, const char *text);
+
+#endif

@@ -1,0 +1,50 @@
+/* The program's commands. Each gets its parsed arguments and gives the exit code. Thread rule:
+ * main only. */
+#ifndef FCAP_COMMANDS_H
+#define FCAP_COMMANDS_H
+
+#include "daemon/daemon.h"
+#include "fcap/config.h"
+
+#define FCAP_SETS_MAX 256
+
+/* What stands behind the command's name on the command line. Texts are borrowed from it. */
+struct fcap_arguments {
+    const char *config_path; /* -c; NULL: defaults and --set only */
+    struct fcap_config_set sets[FCAP_SETS_MAX];
+    char set_keys[FCAP_SETS_MAX][160];
+    size_t set_count;
+    const char *user;  /* --user */
+    int32_t partition; /* --partition; -1: all */
+    bool is_offline;   /* --offline */
+    bool is_effective; /* --effective */
+};
+
+/* What a command takes besides -c and --set. */
+enum {
+    FCAP_TAKES_CONFIG = 1,
+    FCAP_TAKES_CHECK = 2,   /* --offline --effective */
+    FCAP_TAKES_INSPECT = 4, /* --user --partition */
+};
+
+struct fcap_command {
+    const char *name;
+    const char *help;
+    unsigned takes;
+    struct fcap_daemon_result (*run)(const struct fcap_arguments *arguments);
+};
+
+/* Reads the arguments behind the command's name. False: one of them is unknown or incomplete;
+ * a line on standard error names it. */
+bool fcap_arguments_parse(const struct fcap_command *command, int count, char **texts,
+                          struct fcap_arguments *ret_arguments);
+
+/* Loads the configuration; problems go to standard error. False: it cannot be used (exit 78). */
+bool fcap_arguments_load(const struct fcap_arguments *arguments, struct fcap_config *ret_config);
+
+struct fcap_daemon_result fcap_command_run(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_version(const struct fcap_arguments *arguments);
+
+#endif

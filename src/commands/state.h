@@ -1,0 +1,41 @@
+/* A look at the state without changing it: is there one, is it in use, what do its partitions say.
+ * Thread rule: main only. */
+#ifndef FCAP_COMMANDS_STATE_H
+#define FCAP_COMMANDS_STATE_H
+
+#include "fcap/config.h"
+#include "fcap/meta.h"
+#include "fcap/store_rocksdb.h"
+
+enum fcap_state_presence {
+    FCAP_STATE_ABSENT,
+    FCAP_STATE_STOPPED,
+    FCAP_STATE_LOCKED, /* a running process holds it */
+};
+
+/* Asks the file system only. */
+enum fcap_state_presence fcap_state_look(const struct fcap_config *config);
+
+struct fcap_state_partition {
+    int32_t partition;
+    struct fcap_meta meta;
+};
+
+struct fcap_state {
+    struct fcap_store_rocksdb *db;
+    struct fcap_store *store;
+    struct fcap_state_partition *partitions; /* by number */
+    size_t count;
+    size_t capacity;
+};
+
+/* Opens it read-only, as it is at this moment, and reads every partition's meta. Give it to
+ * fcap_state_close(). Statuses as fcap_store_rocksdb_open_read_only, and FORMAT or CORRUPT. */
+enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
+                                 struct fcap_error *error) FCAP_MUST_USE;
+void fcap_state_close(struct fcap_state *state);
+
+/* How many partitions hold a window of this length. */
+size_t fcap_state_count_window(const struct fcap_state *state, int64_t length_ms);
+
+#endif

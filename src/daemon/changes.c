@@ -1,0 +1,177 @@
+#include "changes.h"
+
+#include "fcap/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *fcap_changes_stall(const struct fcap_worker_view *view)
+{
+    return view->stall != NULL && view->published_ms - view->stall_since_ms >= FCAP_STALL_MS
+               ? view->stall
+               : NULL;
+}
+
+bool fcap_changes_kafka_away(const struct fcap_worker_view *view)
+{
+    return view->source.error_since_ms != 0 &&
+           view->published_ms - view->source.error_since_ms >= FCAP_KAFKA_AWAY_MS;
+}
+
+bool fcap_changes_clock_off(const struct fcap_worker_view *view)
+{
+    return view->time_known && llabs(view->clock_offset_ms) > FCAP_CLOCK_OFFSET_MS;
+}
+
+static void log_redis(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
+{
+    bool is_up = now->phase < FCAP_WORKER_ENDED;
+    if (now->sink.state.ready && !before->sink.state.ready) {
+        FCAP_INFO("Redis answers (version %s, connection %llu)",
+                  now->sink.version[0] == '\0' ? "hidden" : now->sink.version,
+                  (unsigned long long)now->sink.state.connection);
+        if (now->sink.evicts) {
+            FCAP_WARN("Redis evicts (maxmemory-policy %s): counts can vanish; set noeviction",
+                      now->sink.maxmemory_policy);
+        }
+    } else if (is_up && !now->sink.state.ready &&
+               (before->sink.state.ready || now->sink.error != before->sink.error)) {
+        FCAP_WARN("Redis is away, nothing is lost: %s (%s)",
+                  now->sink.error_text[0] == '\0' ? "no connection" : now->sink.error_text,
+                  fcap_sink_redis_error_cure(now->sink.error));
+    }
+    for (size_t i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
+        if (((now->sink.refused_needs & ~before->sink.refused_needs) >> i & 1) != 0) {
+            FCAP_WARN("Redis refuses %s: %s; the promise it carries: %s",
+                      fcap_sink_redis_need_command((enum fcap_sink_redis_need)i),
+                      now->sink.refused_text[i],
+                      fcap_sink_redis_need_promise((enum fcap_sink_redis_need)i));
+        }
+    }
+}
+
+static const struct fcap_board_task *find_task(const struct fcap_worker_view *view,
+                                               int32_t partition)
+{
+    for (size_t i = 0; i < view->task_count; i++) {
+        if (view->tasks[i].report.partition == partition) {
+            return &view->tasks[i];
+        }
+    }
+    return NULL;
+}
+
+static void log_windows(const struct fcap_config *config, const struct fcap_task_report *before,
+                        const struct fcap_task_report *now)
+{
+    uint32_t shown = now->ready_mask & now->projected_mask;
+    uint32_t known = before->ready_mask & before->projected_mask;
+    for (size_t i = 0; i < config->windows_count; i++) {
+        if ((shown >> i & 1) != 0 && (known >> i & 1) == 0) {
+            FCAP_INFO("partition %d: window %s is complete in Redis", now->partition,
+                      config->windows[i].name);
+        } else if ((known >> i & 1) != 0 && (shown >> i & 1) == 0) {
+            FCAP_INFO("partition %d: window %s is no longer complete in Redis%s", now->partition,
+                      config->windows[i].name,
+                      (now->ready_mask >> i & 1) != 0 ? "; it is projected again" : "");
+        }
+    }
+}
+
+static void log_tasks(const struct fcap_config *config, const struct fcap_worker_view *before,
+                      const struct fcap_worker_view *now)
+{
+    const struct fcap_task_report none = {0};
+    for (size_t i = 0; i < now->task_count; i++) {
+        const struct fcap_task_report *report = &now->tasks[i].report;
+        const struct fcap_board_task *known = find_task(before, report->partition);
+        const struct fcap_task_report *old = known == NULL ? &none : &known->report;
+        if (known == NULL) {
+            FCAP_INFO("partition %d: assigned, next offset %lld", report->partition,
+                      (long long)report->next_offset);
+        }
+        if (report->gate_open && !old->gate_open) {
+            FCAP_INFO("partition %d: caught up, the gate to Redis is open (epoch %lld)",
+                      report->partition, (long long)report->epoch);
+        } else if (!report->gate_open && old->gate_open) {
+            FCAP_INFO("partition %d: the gate to Redis is closed", report->partition);
+        }
+        if (known != NULL && report->complete_since_ms != old->complete_since_ms &&
+            report->complete_since_ms > old->complete_since_ms) {
+            FCAP_WARN("partition %d: records are missing before %lld; windows reaching further "
+                      "back are incomplete until then",
+                      report->partition, (long long)report->complete_since_ms);
+        }
+        log_windows(config, old, report);
+    }
+    for (size_t i = 0; i < before->task_count; i++) {
+        int32_t partition = before->tasks[i].report.partition;
+        if (find_task(now, partition) == NULL) {
+            FCAP_INFO("partition %d: given up", partition);
+        }
+    }
+}
+
+static void log_clock(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
+{
+    bool is_off = fcap_changes_clock_off(now);
+    if (is_off && !fcap_changes_clock_off(before)) {
+        FCAP_WARN("the wall clock is %lld ms off Redis TIME (synchronise both; nothing expires "
+                  "early meanwhile)",
+                  (long long)now->clock_offset_ms);
+    } else if (!is_off && fcap_changes_clock_off(before) && now->time_known) {
+        FCAP_INFO("the wall clock agrees with Redis TIME again");
+    }
+}
+
+static void log_kafka(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
+{
+    bool is_away = fcap_changes_kafka_away(now);
+    if (is_away && !fcap_changes_kafka_away(before)) {
+        FCAP_WARN("Kafka is in trouble, retried for ever: %s", now->source.error);
+    } else if (!is_away && fcap_changes_kafka_away(before)) {
+        FCAP_INFO("Kafka answers again");
+    }
+    if (now->source.fenced && !before->source.fenced) {
+        FCAP_ERROR("another member with our instance id has taken over: give each instance its own "
+                   "kafka.instance_id");
+    }
+    if (now->source.lost != before->source.lost) {
+        FCAP_WARN("partitions were taken away without our consent (session timeout or poll "
+                  "deadline passed): %llu so far",
+                  (unsigned long long)now->source.lost);
+    }
+    if (now->letters.stuck_since_ms != 0 && before->letters.stuck_since_ms == 0) {
+        FCAP_WARN("the dead-letter topic takes nothing: %s", now->letters.error);
+    } else if (now->letters.stuck_since_ms == 0 && before->letters.stuck_since_ms != 0) {
+        FCAP_INFO("the dead-letter topic takes letters again");
+    }
+}
+
+static void log_stall(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
+{
+    const char *stall = fcap_changes_stall(now);
+    const char *known = fcap_changes_stall(before);
+    if (stall != NULL && (known == NULL || strcmp(stall, known) != 0)) {
+        FCAP_WARN("no records are taken: %s", stall);
+    } else if (stall == NULL && known != NULL) {
+        FCAP_INFO("records are taken again (before: %s)", known);
+    }
+    if (now->commit_failing_since_ms != 0 && before->commit_failing_since_ms == 0) {
+        FCAP_WARN("a commit could not be written; it is tried again");
+    } else if (now->commit_failing_since_ms == 0 && before->commit_failing_since_ms != 0) {
+        FCAP_INFO("commits are written again");
+    }
+}
+
+void fcap_changes_log(const struct fcap_config *config, const struct fcap_worker_view *before,
+                      const struct fcap_worker_view *now)
+{
+    log_redis(before, now);
+    log_clock(before, now);
+    log_kafka(before, now);
+    log_stall(before, now);
+    if (now->phase <= FCAP_WORKER_DRAINING) {
+        log_tasks(config, before, now);
+    }
+}

@@ -1,0 +1,211 @@
+#include "daemon.h"
+
+#include "fcap/assert.h"
+#include "fcap/clock_os.h"
+#include "fcap/kafka_probe.h"
+#include "fcap/log.h"
+#include "fcap/store_rocksdb.h"
+#include "compose.h"
+#include "reporter.h"
+#include "server.h"
+#include "signals.h"
+#include "watchdog.h"
+#include "worker.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define TICK_MS          1000
+#define WORKERS_MAX      64
+#define TOPIC_LOOK_UP_MS 2000
+#define LAST_REPORT_MS   500
+#define LEFT_AFTER_DRAIN 2 /* of the deadline, half is for draining */
+
+struct daemon {
+    const struct fcap_config *config;
+    struct fcap_worker_shared shared;
+    struct fcap_board *board;
+    struct fcap_questions *questions;
+    struct fcap_store_rocksdb *db;
+    struct fcap_watchdog *watchdog;
+    struct fcap_reporter *reporter;
+    struct fcap_server *server;
+    struct fcap_worker *workers[WORKERS_MAX];
+    uint64_t *keyed_slots;
+    unsigned ended; /* workers; atomic */
+};
+
+int fcap_daemon_exit_code(enum fcap_status status)
+{
+    switch (status) {
+    case FCAP_OK:
+        return FCAP_EXIT_OK;
+    case FCAP_CONFIG:
+    case FCAP_FOREIGN:
+    case FCAP_FORMAT:
+        return FCAP_EXIT_CONFIG;
+    case FCAP_LOCKED:
+        return FCAP_EXIT_TEMPORARY;
+    default:
+        return fcap_status_class(status) == FCAP_CLASS_RETRY ? FCAP_EXIT_TEMPORARY
+                                                             : FCAP_EXIT_INTERNAL;
+    }
+}
+
+static void on_worker_ended(void *context, size_t worker)
+{
+    struct daemon *daemon = context;
+    fcap_watchdog_forget(daemon->watchdog, worker);
+    __atomic_add_fetch(&daemon->ended, 1, __ATOMIC_RELEASE);
+    fcap_signals_wake();
+}
+
+/* How many partitions share the Kafka queues; a broker that is away only makes them smaller. */
+static int32_t count_partitions(const struct fcap_config *config)
+{
+    struct fcap_kafka_probe probe;
+    struct fcap_compose_room room;
+    struct fcap_source_kafka_settings source;
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
+    fcap_compose_source(config, &plan, 0, &room, &source);
+    struct fcap_kafka_probe_settings settings = {.brokers = source.brokers,
+                                                 .topic = source.topic,
+                                                 .properties = source.properties,
+                                                 .property_count = source.property_count,
+                                                 .timeout_ms = TOPIC_LOOK_UP_MS};
+    if (fcap_kafka_probe(&settings, &probe) != FCAP_OK || !probe.topic.exists) {
+        FCAP_WARN("the topic's partitions could not be counted (%s); Kafka queues are sized for a "
+                  "guess",
+                  probe.error[0] == '\0' ? "it does not exist" : probe.error);
+        return 0;
+    }
+    return probe.topic.partitions;
+}
+
+static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *error)
+{
+    const struct fcap_config *config = daemon->config;
+    struct fcap_store_settings store;
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, count_partitions(config));
+    daemon->board = fcap_board_open((size_t)config->workers);
+    daemon->questions = fcap_questions_open((size_t)config->workers);
+    daemon->keyed_slots = calloc(FCAP_KEYED_SLOTS, sizeof *daemon->keyed_slots);
+    FCAP_ASSERT(daemon->keyed_slots != NULL);
+    fcap_compose_store(config, &plan, &store);
+    enum fcap_status status = fcap_store_rocksdb_open(&store, &daemon->db, error);
+    if (status != FCAP_OK) {
+        fcap_error_prefix(error, "state.directory");
+        return status;
+    }
+    FCAP_INFO("state opened: %s", config->state.directory);
+    daemon->shared = (struct fcap_worker_shared){
+        .config = config,
+        .plan = plan,
+        .board = daemon->board,
+        .questions = daemon->questions,
+        .db = daemon->db,
+        .keyed_slots = daemon->keyed_slots,
+        .ended = on_worker_ended,
+        .ended_context = daemon,
+    };
+    return FCAP_OK;
+}
+
+static enum fcap_status open_all(struct daemon *daemon, struct fcap_error *error)
+{
+    enum fcap_status status = open_shared(daemon, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    struct fcap_server_settings server = {daemon->config, daemon->board, daemon->questions,
+                                          daemon->db};
+    status = fcap_server_open(&server, &daemon->server, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    status = fcap_reporter_open(daemon->config, daemon->board, &daemon->reporter, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    daemon->watchdog = fcap_watchdog_open(daemon->board, FCAP_WATCHDOG_STILL_MS);
+    for (int64_t i = 0; i < daemon->config->workers; i++) {
+        daemon->workers[i] = fcap_worker_open(&daemon->shared, (size_t)i);
+    }
+    return FCAP_OK;
+}
+
+/* Until somebody asks to stop, or a worker ends by itself: the others stop too, because only a
+ * whole process is restarted. */
+static void wait_for_stop(struct daemon *daemon)
+{
+    while (!fcap_signals_wait(TICK_MS) && __atomic_load_n(&daemon->ended, __ATOMIC_ACQUIRE) == 0) {
+        fcap_log_tick(false);
+    }
+    int number = fcap_signals_received();
+    if (number != 0) {
+        FCAP_INFO("%s: draining, at most %lld ms; a second signal ends the process at once",
+                  number == SIGTERM ? "SIGTERM" : "SIGINT",
+                  (long long)daemon->config->shutdown.deadline_ms);
+    }
+}
+
+/* Stops the workers together; gives the worst of their results. */
+static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
+{
+    enum fcap_status worst = FCAP_OK;
+    int64_t deadline_ms = daemon->config->shutdown.deadline_ms;
+    int64_t drain_ms = fcap_clock_os_monotonic_ms() + deadline_ms / LEFT_AFTER_DRAIN;
+    fcap_watchdog_expect_end(daemon->watchdog, deadline_ms);
+    for (int64_t i = 0; i < daemon->config->workers; i++) {
+        fcap_worker_stop(daemon->workers[i], drain_ms);
+    }
+    for (int64_t i = 0; i < daemon->config->workers; i++) {
+        struct fcap_worker_result result = fcap_worker_close(daemon->workers[i]);
+        daemon->workers[i] = NULL;
+        *ret_is_clean = *ret_is_clean && result.is_clean;
+        bool is_worse = fcap_status_class(result.status) > fcap_status_class(worst);
+        worst = is_worse ? result.status : worst;
+    }
+    return worst;
+}
+
+static void close_all(struct daemon *daemon)
+{
+    fcap_reporter_close(daemon->reporter, LAST_REPORT_MS);
+    fcap_server_close(daemon->server);
+    fcap_store_rocksdb_close(daemon->db);
+    fcap_watchdog_close(daemon->watchdog);
+    fcap_questions_close(daemon->questions);
+    if (daemon->board != NULL) {
+        fcap_board_close(daemon->board);
+    }
+    free(daemon->keyed_slots);
+}
+
+struct fcap_daemon_result fcap_daemon_run(const struct fcap_config *config)
+{
+    struct fcap_error error = {""};
+    struct daemon *daemon = calloc(1, sizeof *daemon);
+    struct fcap_daemon_result result = {FCAP_EXIT_OK, true};
+    FCAP_ASSERT(daemon != NULL && config->workers <= WORKERS_MAX);
+    /* glibc alone keeps an arena for each thread; with jemalloc this changes nothing. */
+    (void)mallopt(M_ARENA_MAX, 2);
+    fcap_signals_init();
+    daemon->config = config;
+    FCAP_INFO("fcapd " FCAP_VERSION ": profile %s, instance %s, %lld workers", config->profile,
+              config->instance, (long long)config->workers);
+    enum fcap_status status = open_all(daemon, &error);
+    if (status != FCAP_OK) {
+        FCAP_ERROR("cannot start: %s", error.text);
+    } else {
+        wait_for_stop(daemon);
+        status = stop_workers(daemon, &result.is_clean);
+    }
+    close_all(daemon);
+    free(daemon);
+    result.exit_code = fcap_daemon_exit_code(status);
+    FCAP_INFO("stopped, exit code %d", result.exit_code);
+    fcap_log_tick(true);
+    return result;
+}

@@ -1,0 +1,30 @@
+/* /livez and /readyz: judged from the workers' views. Thread rule: pure. */
+#ifndef FCAP_DAEMON_HEALTH_H
+#define FCAP_DAEMON_HEALTH_H
+
+#include "board.h"
+#include "fcap/config.h"
+
+/* A worker's loop that has stood still for longer is not alive. Below the watchdog's bound. */
+#define FCAP_LIVE_STILL_MS 60000
+
+/* What is judged besides the views. */
+struct fcap_health_store {
+    bool write_stopped;     /* RocksDB takes no writes */
+    const char *last_error; /* of the store; may be empty */
+};
+
+/* Appends the body {"ready":..,"reasons":[..],"workers":[..]} and gives whether the daemon is
+ * ready: every assigned gate is open, nothing stalls, the clock is right, the state takes commits.
+ * Each reason names what is wrong, the key where one is at fault, and the cure. Window readiness
+ * and gaps stand in the body and do not make it unready. */
+bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worker_view *views,
+                       size_t view_count, const struct fcap_health_store *store,
+                       struct fcap_buffer *body);
+
+/* True when every worker's loop has moved within FCAP_LIVE_STILL_MS, or has ended on purpose. The
+ * body names those that have not. */
+bool fcap_health_live(const struct fcap_board *board, const struct fcap_worker_view *views,
+                      int64_t now_ms, struct fcap_buffer *body);
+
+#endif

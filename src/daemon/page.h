@@ -1,0 +1,23 @@
+/* The whole metrics page: the tables of metrics.h, and what Redis, Kafka, RocksDB and each
+ * partition add. Thread rule: pure, but for the process's own numbers from the system. */
+#ifndef FCAP_DAEMON_PAGE_H
+#define FCAP_DAEMON_PAGE_H
+
+#include "board.h"
+#include "fcap/config.h"
+#include "fcap/metrics.h"
+#include "fcap/store_rocksdb.h"
+
+struct fcap_page_settings {
+    const struct fcap_config *config;
+    const struct fcap_worker_view *views;
+    size_t view_count;
+    const struct fcap_store_metrics *store;
+    int64_t start_ms; /* wall clock of the process's start */
+    bool is_ready;
+};
+
+/* Appends the page. */
+void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buffer *page);
+
+#endif

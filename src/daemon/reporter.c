@@ -1,0 +1,189 @@
+#include "reporter.h"
+
+#include "compose.h"
+#include "fcap/ads.h"
+#include "fcap/assert.h"
+#include "fcap/clock_os.h"
+#include "fcap/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define STACK_BYTES ((size_t)1024 * 1024)
+#define TICK_MS     50
+
+struct fcap_reporter {
+    const struct fcap_config *config;
+    struct fcap_board *board;
+    struct fcap_worker_view *views;
+    struct fcap_compose_room room;
+    struct fcap_sink *sink;
+    struct fcap_buffer key;
+    struct fcap_buffer value;
+    pthread_t thread;
+    int64_t end_ms; /* atomic; 0: go on; else when to give up on the last report */
+    uint64_t sent;
+    uint64_t answered;
+};
+
+/* --- the text --- */
+
+static void put_number(struct fcap_buffer *buffer, const char *name, int64_t value)
+{
+    fcap_buffer_put_text(buffer, name);
+    fcap_buffer_put_decimal(buffer, value);
+}
+
+static void put_task(const struct fcap_config *config, const struct fcap_task_report *report,
+                     struct fcap_buffer *buffer)
+{
+    uint32_t ready = report->ready_mask & report->projected_mask;
+    const char *comma = "";
+    int64_t since = report->complete_since_ms;
+    fcap_buffer_put_text(buffer, "\"");
+    fcap_buffer_put_decimal(buffer, report->partition);
+    put_number(buffer, "\":{\"epoch\":", report->epoch);
+    put_number(buffer, ",\"as_of\":", report->claimed_as_of_ms);
+    put_number(buffer, ",\"next\":", report->claimed_next);
+    put_number(buffer, ",\"complete_since\":", since == FCAP_TIME_NONE ? 0 : since);
+    fcap_buffer_put_text(buffer, ",\"ready\":[");
+    for (size_t i = 0; i < config->windows_count; i++) {
+        if ((ready >> i & 1) != 0) {
+            fcap_buffer_put_text(buffer, comma);
+            fcap_buffer_put_text(buffer, "\"");
+            fcap_buffer_put_text(buffer, config->windows[i].name);
+            fcap_buffer_put_text(buffer, "\"");
+            comma = ",";
+        }
+    }
+    fcap_buffer_put_text(buffer, "]}");
+}
+
+void fcap_report_build(const struct fcap_config *config, const struct fcap_worker_view *views,
+                       size_t view_count, int64_t at_ms, struct fcap_buffer *buffer)
+{
+    int32_t partitions = 0;
+    const char *comma = "";
+    for (size_t i = 0; i < view_count; i++) {
+        int32_t seen = views[i].source.topic_partitions;
+        partitions = seen > partitions ? seen : partitions;
+    }
+    put_number(buffer, "{\"v\":1,\"at\":", at_ms);
+    put_number(buffer, ",\"partitions\":", partitions);
+    fcap_buffer_put_text(buffer, ",\"tasks\":{");
+    for (size_t i = 0; i < view_count; i++) {
+        for (size_t k = 0; k < views[i].task_count; k++) {
+            const struct fcap_task_report *report = &views[i].tasks[k].report;
+            if (report->gate_open && report->claimed_next >= 0) {
+                fcap_buffer_put_text(buffer, comma);
+                put_task(config, report, buffer);
+                comma = ",";
+            }
+        }
+    }
+    fcap_buffer_put_text(buffer, "}}");
+}
+
+/* --- the thread --- */
+
+static void on_ack(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
+{
+    struct fcap_reporter *reporter = context;
+    (void)token;
+    (void)integer;
+    reporter->answered++;
+    if (result == FCAP_PUSH_REFUSED) {
+        FCAP_WARN("Redis refuses fc:meta; readers cannot tell whether counts are complete");
+    }
+}
+
+/* True when it was handed over. A report that fails is not repeated: the next one is newer. */
+static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_state *state)
+{
+    fcap_board_read(reporter->board, reporter->views);
+    fcap_buffer_clear(&reporter->value);
+    fcap_report_build(reporter->config, reporter->views, fcap_board_workers(reporter->board),
+                      fcap_clock_os_wall_ms(), &reporter->value);
+    struct fcap_push push = {
+        .kind = FCAP_PUSH_SET,
+        .key = fcap_buffer_bytes(&reporter->key),
+        .value = fcap_buffer_bytes(&reporter->value),
+        .expire_at_ms = state->time_ms + FCAP_REPORT_TTL_MS,
+    };
+    if (reporter->sink->ops->push(reporter->sink, &push) != FCAP_OK) {
+        return false;
+    }
+    reporter->sent++;
+    return true;
+}
+
+static void *report(void *context)
+{
+    struct fcap_reporter *reporter = context;
+    const struct fcap_sink_handler handler = {reporter, on_ack};
+    int64_t due_ms = 0;
+    bool is_last_sent = false;
+    fcap_log_thread("reporter");
+    for (;;) {
+        struct fcap_sink_state state;
+        int64_t now_ms = fcap_clock_os_monotonic_ms();
+        int64_t end_ms = __atomic_load_n(&reporter->end_ms, __ATOMIC_ACQUIRE);
+        (void)reporter->sink->ops->poll(reporter->sink, &handler, TICK_MS); /* State tells. */
+        reporter->sink->ops->state(reporter->sink, &state);
+        if (end_ms != 0 &&
+            (now_ms >= end_ms || (is_last_sent && reporter->answered == reporter->sent))) {
+            return NULL;
+        }
+        bool is_due = end_ms != 0 ? !is_last_sent : now_ms >= due_ms;
+        if (is_due && state.ready && state.time_known && send_report(reporter, &state)) {
+            is_last_sent = end_ms != 0;
+            due_ms = now_ms + FCAP_REPORT_EVERY_MS;
+        } else if (end_ms == 0) {
+            nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000L}, NULL);
+        }
+    }
+}
+
+enum fcap_status fcap_reporter_open(const struct fcap_config *config, struct fcap_board *board,
+                                    struct fcap_reporter **ret_reporter, struct fcap_error *error)
+{
+    struct fcap_sink_redis_settings settings;
+    pthread_attr_t attributes;
+    struct fcap_reporter *reporter = calloc(1, sizeof *reporter);
+    FCAP_ASSERT(reporter != NULL);
+    reporter->config = config;
+    reporter->board = board;
+    /* The number after the last worker's, so that nobody else has the connection's name. */
+    fcap_compose_sink(config, (unsigned)config->workers, &reporter->room, &settings);
+    enum fcap_status status = fcap_sink_redis_open(&settings, error, &reporter->sink);
+    if (status != FCAP_OK) {
+        free(reporter);
+        return status;
+    }
+    reporter->views = fcap_board_views_open(board);
+    fcap_buffer_put_text(&reporter->key, "fc:meta:");
+    fcap_buffer_put_text(&reporter->key, config->profile);
+    fcap_buffer_put_text(&reporter->key, ":");
+    fcap_buffer_put_text(&reporter->key, config->instance);
+    FCAP_ASSERT(pthread_attr_init(&attributes) == 0);
+    FCAP_ASSERT(pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0);
+    FCAP_ASSERT(pthread_create(&reporter->thread, &attributes, report, reporter) == 0);
+    (void)pthread_attr_destroy(&attributes);
+    *ret_reporter = reporter;
+    return FCAP_OK;
+}
+
+void fcap_reporter_close(struct fcap_reporter *reporter, int wait_ms)
+{
+    if (reporter == NULL) {
+        return;
+    }
+    __atomic_store_n(&reporter->end_ms, fcap_clock_os_monotonic_ms() + wait_ms, __ATOMIC_RELEASE);
+    (void)pthread_join(reporter->thread, NULL); /* Joinable and not ourselves. */
+    fcap_sink_redis_close(reporter->sink);
+    fcap_board_views_close(reporter->board, reporter->views);
+    fcap_buffer_done(&reporter->key);
+    fcap_buffer_done(&reporter->value);
+    free(reporter);
+}

@@ -1,0 +1,218 @@
+#include "server.h"
+
+#include "fcap/ads.h"
+#include "fcap/assert.h"
+#include "fcap/clock_os.h"
+#include "fcap/http.h"
+#include "fcap/log.h"
+#include "health.h"
+#include "page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUTES 6
+#define JSON   "application/json; charset=utf-8"
+
+struct fcap_server {
+    struct fcap_server_settings settings;
+    struct fcap_worker_view *views; /* the HTTP thread's copy */
+    struct fcap_http_route routes[ROUTES];
+    struct fcap_http *http;
+    int64_t start_ms; /* wall clock */
+};
+
+static size_t workers_of(const struct fcap_server *server)
+{
+    return fcap_board_workers(server->settings.board);
+}
+
+static void serve_live(void *context, const struct fcap_http_request *request,
+                       struct fcap_http_response *response)
+{
+    struct fcap_server *server = context;
+    (void)request;
+    fcap_board_read(server->settings.board, server->views);
+    if (!fcap_health_live(server->settings.board, server->views, fcap_clock_os_monotonic_ms(),
+                          &response->body)) {
+        response->status = 503;
+    }
+}
+
+static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics *ret_metrics,
+                          struct fcap_buffer *body)
+{
+    struct fcap_error last;
+    fcap_board_read(server->settings.board, server->views);
+    fcap_store_rocksdb_metrics(server->settings.db, ret_metrics);
+    fcap_store_rocksdb_last_error(server->settings.db, &last);
+    struct fcap_health_store store = {ret_metrics->write_stopped != 0, last.text};
+    return fcap_health_ready(server->settings.config, server->views, workers_of(server), &store,
+                             body);
+}
+
+static void serve_ready(void *context, const struct fcap_http_request *request,
+                        struct fcap_http_response *response)
+{
+    struct fcap_store_metrics metrics;
+    (void)request;
+    response->content_type = JSON;
+    if (!put_readiness(context, &metrics, &response->body)) {
+        response->status = 503;
+    }
+}
+
+/* The same body for people; always 200. */
+static void serve_status(void *context, const struct fcap_http_request *request,
+                         struct fcap_http_response *response)
+{
+    struct fcap_store_metrics metrics;
+    (void)request;
+    response->content_type = JSON;
+    (void)put_readiness(context, &metrics, &response->body); /* The body says it. */
+}
+
+static void serve_metrics(void *context, const struct fcap_http_request *request,
+                          struct fcap_http_response *response)
+{
+    struct fcap_server *server = context;
+    struct fcap_store_metrics store;
+    struct fcap_buffer unused = {0};
+    (void)request;
+    bool is_ready = put_readiness(server, &store, &unused);
+    struct fcap_page_settings page = {
+        .config = server->settings.config,
+        .views = server->views,
+        .view_count = workers_of(server),
+        .store = &store,
+        .start_ms = server->start_ms,
+        .is_ready = is_ready,
+    };
+    fcap_buffer_done(&unused);
+    response->content_type = FCAP_METRICS_CONTENT_TYPE;
+    fcap_page_build(&page, &response->body);
+}
+
+static void refuse(struct fcap_http_response *response, int status, const char *text)
+{
+    response->status = status;
+    fcap_buffer_put_text(&response->body, text);
+}
+
+static void serve_inspect(void *context, const struct fcap_http_request *request,
+                          struct fcap_http_response *response)
+{
+    struct fcap_server *server = context;
+    const char *user = fcap_http_query(request, "user");
+    const char *text = fcap_http_query(request, "partition");
+    long partition = -1;
+    if (user == NULL || user[0] == '\0') {
+        refuse(response, 400, "inspect: ?user= is due\n");
+        return;
+    }
+    if (text != NULL && text[0] != '\0') {
+        char *end;
+        partition = strtol(text, &end, 10);
+        if (*end != '\0' || partition < 0 || partition > INT32_MAX) {
+            refuse(response, 400, "inspect: partition is a number of 0 or more\n");
+            return;
+        }
+    }
+    response->content_type = JSON;
+    if (!fcap_questions_ask(server->settings.questions, (int32_t)partition, fcap_bytes_of(user),
+                            FCAP_INSPECT_TIMEOUT_MS, &response->body)) {
+        response->content_type = "text/plain; charset=utf-8";
+        refuse(response, 503, "inspect: no worker can answer now; see /readyz\n");
+    }
+}
+
+static void put_hot_user(size_t worker, const struct fcap_hot_user *user, struct fcap_buffer *body)
+{
+    bool is_cut = user->size > FCAP_HOT_USER_BYTES;
+    fcap_buffer_put_text(body, "{\"worker\":");
+    fcap_buffer_put_decimal(body, (int64_t)worker);
+    fcap_buffer_put_text(body, ",\"partition\":");
+    fcap_buffer_put_decimal(body, user->partition);
+    fcap_buffer_put_text(body, ",\"user\":\"");
+    fcap_json_escape(body,
+                     (struct fcap_bytes){user->bytes, is_cut ? FCAP_HOT_USER_BYTES : user->size});
+    fcap_buffer_put_text(body, is_cut ? "\",\"cut\":true,\"records\":" : "\",\"records\":");
+    fcap_buffer_put_decimal(body, (int64_t)user->count);
+    fcap_buffer_put_text(body, ",\"error\":");
+    fcap_buffer_put_decimal(body, (int64_t)user->error);
+    fcap_buffer_put_text(body, "}");
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const struct fcap_hot_user *left = a;
+    const struct fcap_hot_user *right = b;
+    return (left->count < right->count) - (left->count > right->count);
+}
+
+static void serve_hot_users(void *context, const struct fcap_http_request *request,
+                            struct fcap_http_response *response)
+{
+    struct fcap_server *server = context;
+    const char *comma = "\n ";
+    (void)request;
+    response->content_type = JSON;
+    fcap_board_read(server->settings.board, server->views);
+    fcap_buffer_put_text(&response->body, "{\"halved_every_ms\":");
+    fcap_buffer_put_decimal(&response->body, FCAP_HOT_USERS_HALVE_MS);
+    fcap_buffer_put_text(&response->body, ",\"users\":[");
+    for (size_t i = 0; i < workers_of(server); i++) {
+        struct fcap_worker_view *view = &server->views[i];
+        qsort(view->hot, view->hot_count, sizeof view->hot[0], by_count);
+        for (size_t k = 0; k < view->hot_count; k++) {
+            fcap_buffer_put_text(&response->body, comma);
+            put_hot_user(i, &view->hot[k], &response->body);
+            comma = ",\n ";
+        }
+    }
+    fcap_buffer_put_text(&response->body, "]}\n");
+}
+
+enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
+                                  struct fcap_server **ret_server, struct fcap_error *error)
+{
+    *ret_server = NULL;
+    if (settings->config->http.listen == NULL) {
+        return FCAP_OK;
+    }
+    struct fcap_server *server = calloc(1, sizeof *server);
+    FCAP_ASSERT(server != NULL);
+    server->settings = *settings;
+    server->start_ms = fcap_clock_os_wall_ms();
+    server->views = fcap_board_views_open(settings->board);
+    const struct fcap_http_route routes[ROUTES] = {
+        {"GET", "/livez", false, serve_live, server},
+        {"GET", "/readyz", false, serve_ready, server},
+        {"GET", "/status", false, serve_status, server},
+        {"GET", "/metrics", false, serve_metrics, server},
+        {"GET", "/inspect", true, serve_inspect, server},
+        {"GET", "/hot-users", true, serve_hot_users, server},
+    };
+    memcpy(server->routes, routes, sizeof routes);
+    struct fcap_http_settings http = {settings->config->http.listen,
+                                      settings->config->http.token_file, server->routes, ROUTES};
+    enum fcap_status status = fcap_http_open(&http, &server->http, error);
+    if (status != FCAP_OK) {
+        fcap_error_prefix(error, "http.listen");
+        fcap_server_close(server);
+        return status;
+    }
+    FCAP_INFO("HTTP on %s (port %d)", settings->config->http.listen, fcap_http_port(server->http));
+    *ret_server = server;
+    return FCAP_OK;
+}
+
+void fcap_server_close(struct fcap_server *server)
+{
+    if (server == NULL) {
+        return;
+    }
+    fcap_http_close(server->http);
+    fcap_board_views_close(server->settings.board, server->views);
+    free(server);
+}

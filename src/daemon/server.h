@@ -1,0 +1,34 @@
+/* The daemon's HTTP pages. Open to all: /livez /readyz /status /metrics; with the bearer token of
+ * http.token_file: /inspect?user=U[&partition=P] and /hot-users.
+ *
+ * Thread rule: open and close from main; pages are made on the HTTP thread from what others
+ * publish. */
+#ifndef FCAP_DAEMON_SERVER_H
+#define FCAP_DAEMON_SERVER_H
+
+#include "board.h"
+#include "fcap/config.h"
+#include "fcap/store_rocksdb.h"
+#include "questions.h"
+
+/* How long /inspect waits for the workers. */
+#define FCAP_INSPECT_TIMEOUT_MS 5000
+
+struct fcap_server_settings {
+    const struct fcap_config *config;
+    struct fcap_board *board;
+    struct fcap_questions *questions;
+    struct fcap_store_rocksdb *db;
+};
+
+struct fcap_server;
+
+/* Binds http.listen; a NULL server when it is off. */
+enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
+                                  struct fcap_server **ret_server,
+                                  struct fcap_error *error) FCAP_MUST_USE;
+
+/* NULL is fine. */
+void fcap_server_close(struct fcap_server *server);
+
+#endif

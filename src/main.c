@@ -1,0 +1,75 @@
+/* Arguments to command. */
+#include "commands/commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef FCAP_JEMALLOC
+/* jemalloc counts the host's CPUs, not the container's, and keeps what was freed for 10 s. The
+ * symbol is its interface. */
+extern const char *malloc_conf;
+const char *malloc_conf = "narenas:4,dirty_decay_ms:1000,muzzy_decay_ms:1000";
+#endif
+
+static const struct fcap_command commands[] = {
+    {"run", "count impressions and project them to Redis, until SIGTERM", FCAP_TAKES_CONFIG,
+     fcap_command_run},
+    {"check", "validate the configuration, the state, Kafka and Redis", //
+     FCAP_TAKES_CONFIG | FCAP_TAKES_CHECK, fcap_command_check},
+    {"inspect", "show what the state holds, and one user's counts",
+     FCAP_TAKES_CONFIG | FCAP_TAKES_INSPECT, fcap_command_inspect},
+    {"version", "show the versions of this program and its libraries", 0, fcap_command_version},
+};
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+static int usage(FILE *file)
+{
+    (void)fprintf(file, "usage: fcapd COMMAND [-c FILE] [--set key=value]...\n");
+    for (size_t i = 0; i < COMMANDS; i++) {
+        (void)fprintf(file, "  %-8s %s%s\n", commands[i].name, commands[i].help,
+                      (commands[i].takes & FCAP_TAKES_CHECK) != 0 ? " [--offline] [--effective]"
+                      : (commands[i].takes & FCAP_TAKES_INSPECT) != 0
+                          ? " [--user ID] [--partition N]"
+                          : "");
+    }
+    return file == stdout ? FCAP_EXIT_OK : FCAP_EXIT_USAGE;
+}
+
+static const struct fcap_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+int main(int count, char **texts)
+{
+    static struct fcap_arguments arguments;
+    if (count < 2) {
+        return usage(stderr);
+    }
+    if (strcmp(texts[1], "--help") == 0 || strcmp(texts[1], "-h") == 0 ||
+        strcmp(texts[1], "help") == 0) {
+        return usage(stdout);
+    }
+    const struct fcap_command *command =
+        find_command(strcmp(texts[1], "--version") == 0 ? "version" : texts[1]);
+    if (command == NULL) {
+        (void)fprintf(stderr, "fcapd: %s: no such command\n", texts[1]);
+        return usage(stderr);
+    }
+    if (!fcap_arguments_parse(command, count - 2, texts + 2, &arguments)) {
+        return FCAP_EXIT_USAGE;
+    }
+    struct fcap_daemon_result result = command->run(&arguments);
+    if (!result.is_clean) {
+        (void)fflush(NULL); /* Nothing more can be done about an error. */
+        _exit(result.exit_code);
+    }
+    return result.exit_code;
+}
