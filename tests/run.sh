@@ -30,6 +30,9 @@ export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_SHARED_DATA
 
 logs=$top/build/test-logs
 mkdir -p "$logs"
+# Short, for the paths of sockets; what a test leaves behind goes with it.
+TMPDIR=$(mktemp -d /tmp/fcap-run-XXXXXX)
+export TMPDIR
 passed=0 failed=0 skipped=0
 child=
 broker=
@@ -54,6 +57,7 @@ finish() {
     trap - EXIT INT TERM HUP
     stop_session "$child"
     stop_session "$broker"
+    rm -rf "$TMPDIR"
     if [ "${CI:-}" = true ]; then
         failed=$((failed + skipped)) skipped=0
     fi
@@ -224,7 +228,7 @@ start_broker() {
     tries=0
     while [ ! -s "$logs/broker.out" ]; do
         tries=$((tries + 1))
-        if [ $tries -gt 600 ] || ! kill -0 "$broker" 2>/dev/null; then
+        if [ $tries -gt 1200 ] || ! kill -0 "$broker" 2>/dev/null; then
             report broker failed "$logs/broker.log"
             return 1
         fi
