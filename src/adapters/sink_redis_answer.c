@@ -47,10 +47,6 @@ static void info_arrived(struct sink_redis *sink)
 {
     const char *info = (const char *)sink->reply.text.data;
     char value[32];
-    info_field(info, "loading", value, sizeof value);
-    if (strcmp(value, "1") == 0) {
-        sink_break(sink, FCAP_SINK_REDIS_ERROR_LOADING, "INFO says loading:1");
-    }
     info_field(info, "role", value, sizeof value);
     if (strcmp(value, "slave") == 0) {
         sink_break(sink, FCAP_SINK_REDIS_ERROR_READONLY, "INFO says role:slave");

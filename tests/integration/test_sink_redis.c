@@ -389,6 +389,20 @@ static void test_a_replica_is_noticed_by_heartbeat(void **unused)
     assert_false(sink_driver_state(&f->driver).ready);
 }
 
+/* It takes writes, and loses them when it follows its primary again. */
+static void test_a_writable_replica_is_no_place_for_counts(void **unused)
+{
+    struct fixture *f = &fixture;
+    (void)unused;
+    ASSERT_ASK("OK", "CONFIG SET replica-read-only no");
+    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)redis_server_free_port());
+    sink_driver_open(&f->driver);
+    assert_true(sink_driver_until_error(&f->driver, FCAP_SINK_REDIS_ERROR_READONLY));
+    assert_false(sink_driver_state(&f->driver).ready);
+    ASSERT_ASK("OK", "REPLICAOF NO ONE");
+    assert_true(sink_driver_until_ready(&f->driver));
+}
+
 static void test_a_frozen_server_is_a_broken_connection(void **unused)
 {
     struct fixture *f = &fixture;
@@ -447,12 +461,14 @@ static void test_being_killed_again_and_again(void **unused)
     (void)unused;
     assert_int_equal(sigaction(SIGPIPE, NULL, &action), 0);
     assert_true(action.sa_handler == SIG_DFL);
+    char value[1001] = {0};
+    memset(value, 'x', sizeof value - 1);
     sink_driver_open(&f->driver);
     for (int round = 0; round < 20; round++) {
         assert_true(sink_driver_until_ready(&f->driver));
         ASSERT_ASK("1", "CLIENT KILL TYPE normal SKIPME yes");
-        for (int i = 0; i < 500; i++) {
-            (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v");
+        for (int i = 0; i < 500; i++) { /* Several writes: the first meets a reset. */
+            (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", value);
         }
         sink_driver_poll(&f->driver);
         assert_true(sink_driver_until_all_acked(&f->driver));
@@ -562,6 +578,7 @@ int main(void)
         CASE(test_an_eviction_policy_is_a_warning),
         CASE(test_a_primary_that_becomes_a_replica),
         CASE(test_a_replica_is_noticed_by_heartbeat),
+        CASE(test_a_writable_replica_is_no_place_for_counts),
         CASE(test_a_frozen_server_is_a_broken_connection),
         CASE(test_a_heartbeat_alone_finds_a_frozen_server),
         CASE(test_maxclients),

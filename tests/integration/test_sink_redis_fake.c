@@ -270,13 +270,37 @@ static void test_repeated_refusals_do_not_spin(void **unused)
     atomic_store(&f->fake.error, error_cases[0].text);
     int64_t end_ms = redis_server_monotonic_ms() + 1000;
     while (redis_server_monotonic_ms() < end_ms) {
-        (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v");
+        for (int i = 0; i < 50; i++) {
+            (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v");
+        }
         sink_driver_poll(&f->driver);
     }
     assert_true(sink_driver_until_all_acked(&f->driver));
-    assert_in_range(f->driver.results[FCAP_PUSH_REFUSED], 8, 20); /* 20+40+80+100+100... ms */
+    /* The first burst, then single ones after 20, 40, 80, 100, 100 ... ms. */
+    assert_in_range(f->driver.results[FCAP_PUSH_REFUSED], 50 + 6, 50 + 20);
     assert_int_equal(f->driver.results[FCAP_PUSH_DONE], 0);
     assert_int_equal(sink_driver_status(&f->driver).counters.connections_ready, 1);
+}
+
+/* UNLINK passes also when memory is full, so it ends no pause. */
+static void test_freeing_memory_does_not_prove_that_it_is_enough(void **unused)
+{
+    struct fixture *f = &fixture;
+    (void)unused;
+    f->driver.settings.identity_interval_ms = 100000;
+    sink_driver_open(&f->driver);
+    assert_true(sink_driver_until_ready(&f->driver));
+    atomic_store(&f->fake.error, error_cases[0].text);
+    assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
+    assert_true(sink_driver_until_all_acked(&f->driver));
+    int64_t end_ms = redis_server_monotonic_ms() + 10000;
+    while (sink_driver_push(&f->driver, FCAP_PUSH_UNLINK, "k", NULL) != FCAP_OK &&
+           redis_server_monotonic_ms() < end_ms) {
+        sink_driver_poll(&f->driver);
+    }
+    assert_true(sink_driver_until_all_acked(&f->driver));
+    assert_int_equal(f->driver.results[FCAP_PUSH_DONE], 1);
+    assert_int_equal(sink_driver_status(&f->driver).error, FCAP_SINK_REDIS_ERROR_OOM);
 }
 
 /* A thousand refusals in one pipeline are one step of the pause, not a thousand. */
@@ -353,6 +377,7 @@ int main(void)
         CASE(test_a_greeting_that_turns_us_away_is_understood),
         CASE(test_every_error_is_told_apart_and_healed),
         CASE(test_repeated_refusals_do_not_spin),
+        CASE(test_freeing_memory_does_not_prove_that_it_is_enough),
         CASE(test_one_wave_of_refusals_is_one_pause),
         cmocka_unit_test(test_errors_are_classified_by_their_whole_word),
         cmocka_unit_test(test_settings_that_cannot_work_are_refused),

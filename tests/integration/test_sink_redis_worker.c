@@ -1,5 +1,6 @@
 /* The Redis sink and what runs beside it: a worker that was away, a second process of the same
- * name, a thread that reads the metrics, an end in the middle. */
+ * name, a thread that reads the metrics, a resolver that hangs, an end in the middle. */
+#include <netdb.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +36,65 @@ static int teardown(void **unused)
     sink_driver_close(&fixture.other);
     redis_server_stop(&fixture.server);
     return 0;
+}
+
+/* The program is linked with --wrap=getaddrinfo: "two.test" has two addresses, of which only the
+ * second answers; "hang.test" hangs for a second and then has none. */
+int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret_found);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret_found);
+
+static atomic_uint hanging_lookups;
+
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **ret_found)
+{
+    if (strcmp(host, "hang.test") == 0) {
+        atomic_fetch_add(&hanging_lookups, 1);
+        redis_server_pause_ms(1000);
+        return EAI_AGAIN;
+    }
+    if (strcmp(host, "two.test") != 0) {
+        return __real_getaddrinfo(host, service, hints, ret_found);
+    }
+    int failed = __real_getaddrinfo("127.0.0.2", service, hints, ret_found);
+    return failed != 0 ? failed
+                       : __real_getaddrinfo("127.0.0.1", service, hints, &(*ret_found)->ai_next);
+}
+
+static void test_the_next_address_is_tried_at_once(void **unused)
+{
+    struct fixture *f = &fixture;
+    (void)unused;
+    f->driver.settings.host = "two.test";
+    sink_driver_open(&f->driver);
+    assert_true(sink_driver_until_ready(&f->driver));
+    assert_int_equal(sink_driver_status(&f->driver).counters.connects, 1);
+    sink_driver_set(&f->driver, "k", "v");
+}
+
+static void test_a_hanging_resolver_blocks_nobody(void **unused)
+{
+    struct fixture *f = &fixture;
+    (void)unused;
+    atomic_store(&hanging_lookups, 0);
+    f->driver.settings.host = "hang.test";
+    f->driver.settings.connect_timeout_ms = 100;
+    sink_driver_open(&f->driver);
+    int64_t end_ms = redis_server_monotonic_ms() + 800;
+    while (redis_server_monotonic_ms() < end_ms) {
+        int64_t before_ms = redis_server_monotonic_ms();
+        sink_driver_poll(&f->driver);
+        assert_true(redis_server_monotonic_ms() - before_ms < 300); /* It asked for 10. */
+    }
+    struct fcap_sink_redis_status status = sink_driver_status(&f->driver);
+    assert_int_equal(status.error, FCAP_SINK_REDIS_ERROR_TIMEOUT);
+    assert_true(status.counters.connects > 1);
+    assert_int_equal(atomic_load(&hanging_lookups), 1); /* Never a second thread beside it. */
+    assert_true(sink_driver_until_error(&f->driver, FCAP_SINK_REDIS_ERROR_RESOLVE));
+    sink_driver_close(&f->driver); /* While the next look-up hangs, perhaps. */
+    redis_server_pause_ms(1100);   /* Its thread ends before the program does. */
 }
 
 /* A rebalance, or SIGSTOP to ourselves: the command was never sent, so its answer is not late. */
@@ -182,6 +242,8 @@ static void test_an_end_in_the_middle_loses_nothing_of_ours(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(test_the_next_address_is_tried_at_once),
+        CASE(test_a_hanging_resolver_blocks_nobody),
         CASE(test_a_worker_that_was_away_blames_nobody),
         CASE(test_a_worker_that_is_always_away_still_times_out),
         CASE(test_two_processes_of_one_name_do_not_spin),
