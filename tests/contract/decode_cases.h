@@ -422,6 +422,44 @@ static const struct key_case key_cases[] = {
     {"cut UTF-8",      TEXT("\xE2\x82"),      FCAP_REJECT_BAD_ID},
     {"null",           NULL_BYTES,            FCAP_REJECT_NO_KEY},
 };
+
+struct timestamp_case {
+    int64_t timestamp_ms;
+    enum fcap_timestamp_type type;
+    enum fcap_reject reject; /* with @timestamp */
+};
+
+static const struct timestamp_case timestamp_cases[] = {
+    {NOW_MS,                      FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
+    {NOW_MS,                      FCAP_TIMESTAMP_APPEND, FCAP_REJECT_NONE},
+    {NOW_MS / 1000,               FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
+    {0,                           FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
+    {NOW_MS + 864000000,          FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
+    {FCAP_DECODE_TIME_MS_MAX,     FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
+    {FCAP_DECODE_TIME_MS_MAX + 1, FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
+    {-1,                          FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
+    {-1,                          FCAP_TIMESTAMP_NONE,   FCAP_REJECT_BAD_TIME},
+    {NOW_MS,                      FCAP_TIMESTAMP_NONE,   FCAP_REJECT_BAD_TIME},
+    {INT64_MIN,                   FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
+};
+
+struct event_id_case {
+    struct fcap_bytes id; /* JSON */
+    enum fcap_reject reject;
+    const char *text; /* what is hashed */
+};
+
+static const struct event_id_case event_id_cases[] = {
+    {TEXT("\"e-1\""),     FCAP_REJECT_NONE,       "e-1"},
+    {TEXT("\"\\u0065-1\""), FCAP_REJECT_NONE,     "e-1"},
+    {TEXT("12"),          FCAP_REJECT_NONE,       "12"},
+    {TEXT("\"12\""),      FCAP_REJECT_NONE,       "12"},
+    {TEXT("\"" HUNDRED("0123456789") "\""), FCAP_REJECT_NONE, HUNDRED("0123456789")},
+    {TEXT("1.5"),         FCAP_REJECT_BAD_ID,     NULL},
+    {TEXT("\"\""),        FCAP_REJECT_BAD_ID,     NULL},
+    {TEXT("\"\\u0000\""), FCAP_REJECT_BAD_ID,     NULL},
+    {TEXT("null"),        FCAP_REJECT_WRONG_TYPE, NULL},
+};
 /* clang-format on */
 
 #endif

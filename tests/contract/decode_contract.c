@@ -266,44 +266,24 @@ static void takes_null_values_for_tombstones(void **state)
     }
 }
 
-struct timestamp_case {
-    int64_t timestamp_ms;
-    enum fcap_timestamp_type type;
-    enum fcap_reject reject; /* with @timestamp */
-};
-
 /* B10: a timestamp is the event's time only when it is configured as such. */
 static void takes_the_timestamp_as_time(void **state)
 {
     (void)state;
-    /* clang-format off */
-    static const struct timestamp_case cases[] = {
-        {NOW_MS,                      FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
-        {NOW_MS,                      FCAP_TIMESTAMP_APPEND, FCAP_REJECT_NONE},
-        {NOW_MS / 1000,               FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
-        {0,                           FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
-        {NOW_MS + 864000000,          FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
-        {FCAP_DECODE_TIME_MS_MAX,     FCAP_TIMESTAMP_CREATE, FCAP_REJECT_NONE},
-        {FCAP_DECODE_TIME_MS_MAX + 1, FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
-        {-1,                          FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
-        {-1,                          FCAP_TIMESTAMP_NONE,   FCAP_REJECT_BAD_TIME},
-        {NOW_MS,                      FCAP_TIMESTAMP_NONE,   FCAP_REJECT_BAD_TIME},
-        {INT64_MIN,                   FCAP_TIMESTAMP_CREATE, FCAP_REJECT_BAD_TIME},
-    };
-    /* clang-format on */
     struct fcap_decode_settings settings = plain;
     settings.time_path = "@timestamp";
     for (size_t p = 0; fcap_decode_json_parser(p) != NULL; p++) {
         struct fcap_decoder *by_record = open_decoder(settings, fcap_decode_json_parser(p));
         struct fcap_decoder *by_body = open_decoder(plain, fcap_decode_json_parser(p));
-        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            struct fcap_record record = {.timestamp_ms = cases[i].timestamp_ms,
-                                         .timestamp_type = cases[i].type,
+        for (size_t i = 0; i < sizeof timestamp_cases / sizeof timestamp_cases[0]; i++) {
+            struct fcap_record record = {.timestamp_ms = timestamp_cases[i].timestamp_ms,
+                                         .timestamp_type = timestamp_cases[i].type,
                                          .value = TEXT(GOOD)};
             struct fcap_event event = {0};
-            assert_reject("B10", by_record->decode(by_record, &record, &event), cases[i].reject);
-            if (cases[i].reject == FCAP_REJECT_NONE) {
-                assert_true(event.time_ms == cases[i].timestamp_ms);
+            assert_reject("B10", by_record->decode(by_record, &record, &event),
+                          timestamp_cases[i].reject);
+            if (timestamp_cases[i].reject == FCAP_REJECT_NONE) {
+                assert_true(event.time_ms == timestamp_cases[i].timestamp_ms);
             }
             assert_reject("B10", by_body->decode(by_body, &record, &event), FCAP_REJECT_NONE);
             assert_true(event.time_ms == NOW_MS);
@@ -315,28 +295,9 @@ static void takes_the_timestamp_as_time(void **state)
 
 /* --- event ids ------------------------------------------------------------------------------ */
 
-struct event_id_case {
-    struct fcap_bytes id; /* JSON */
-    enum fcap_reject reject;
-    const char *text; /* what is hashed */
-};
-
 static void hashes_event_ids(void **state)
 {
     (void)state;
-    /* clang-format off */
-    static const struct event_id_case cases[] = {
-        {TEXT("\"e-1\""),     FCAP_REJECT_NONE,       "e-1"},
-        {TEXT("\"\\u0065-1\""), FCAP_REJECT_NONE,     "e-1"},
-        {TEXT("12"),          FCAP_REJECT_NONE,       "12"},
-        {TEXT("\"12\""),      FCAP_REJECT_NONE,       "12"},
-        {TEXT("\"" HUNDRED("0123456789") "\""), FCAP_REJECT_NONE, HUNDRED("0123456789")},
-        {TEXT("1.5"),         FCAP_REJECT_BAD_ID,     NULL},
-        {TEXT("\"\""),        FCAP_REJECT_BAD_ID,     NULL},
-        {TEXT("\"\\u0000\""), FCAP_REJECT_BAD_ID,     NULL},
-        {TEXT("null"),        FCAP_REJECT_WRONG_TYPE, NULL},
-    };
-    /* clang-format on */
     struct fcap_decode_settings settings = plain;
     settings.id_path = "id";
     for (size_t p = 0; fcap_decode_json_parser(p) != NULL; p++) {
@@ -344,16 +305,16 @@ static void hashes_event_ids(void **state)
         struct fcap_event event = {0};
         struct fcap_bytes without = TEXT(GOOD);
         assert_reject("no id", decode_value(decoder, without, &event), FCAP_REJECT_MISSING_FIELD);
-        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t i = 0; i < sizeof event_id_cases / sizeof event_id_cases[0]; i++) {
             char text[2048];
             int size =
                 snprintf(text, sizeof text, "{\"user_id\":1,\"ad_id\":2,\"id\":%.*s,\"ts\":3}",
-                         (int)cases[i].id.size, (const char *)cases[i].id.data);
+                         (int)event_id_cases[i].id.size, (const char *)event_id_cases[i].id.data);
             struct fcap_bytes value = {(uint8_t *)text, (size_t)size};
-            assert_reject(text, decode_value(decoder, value, &event), cases[i].reject);
-            if (cases[i].reject == FCAP_REJECT_NONE) {
+            assert_reject(text, decode_value(decoder, value, &event), event_id_cases[i].reject);
+            if (event_id_cases[i].reject == FCAP_REJECT_NONE) {
                 assert_true(event.has_id);
-                assert_true(event.id_hash == fcap_hash64(fcap_bytes_of(cases[i].text), 0));
+                assert_true(event.id_hash == fcap_hash64(fcap_bytes_of(event_id_cases[i].text), 0));
             }
         }
         fcap_decode_json_close(decoder);
@@ -363,8 +324,7 @@ static void hashes_event_ids(void **state)
 /* --- size, depth and stack ------------------------------------------------------------------ */
 
 /* `open` * levels, `middle`, `close` * levels, between a head and a tail. */
-static struct fcap_bytes nested(struct fcap_buffer *buffer, const char *open, size_t levels,
-                                const char *close)
+static void nested(struct fcap_buffer *buffer, const char *open, size_t levels, const char *close)
 {
     fcap_buffer_clear(buffer);
     fcap_buffer_put_text(buffer, "{\"x\":");
@@ -375,54 +335,77 @@ static struct fcap_bytes nested(struct fcap_buffer *buffer, const char *open, si
     for (size_t i = 0; i < levels; i++) {
         fcap_buffer_put_text(buffer, close);
     }
-    fcap_buffer_put_text(buffer, ",\"user_id\":\"b08\",\"ad_id\":\"a1\",\"ts\":" NOW "}");
-    return fcap_buffer_bytes(buffer);
+    fcap_buffer_put_text(buffer,
+                         ",\"y\":[{}],\"user_id\":\"b08\",\"ad_id\":\"a1\",\"ts\":" NOW "}");
 }
 
-static void run_deep(struct fcap_decoder *decoder)
+/* What the thread with the small stack decodes, and what it got: assertions belong to the main
+ * thread. */
+struct deep_case {
+    const char *name;
+    struct fcap_buffer value;
+    enum fcap_reject wanted;
+    enum fcap_reject reject;
+    bool is_b08; /* the user is read right */
+};
+
+enum { DEEP_CASES_COUNT = 9 };
+
+struct deep_run {
+    const char *parser;
+    struct deep_case cases[DEEP_CASES_COUNT];
+};
+
+static void make_deep_cases(struct deep_case *cases)
 {
-    struct fcap_buffer buffer = {0};
-    struct fcap_event event = {0};
-    struct fcap_bytes value;
     static const char *const opens[2] = {"[", "{\"a\":"};
     static const char *const closes[2] = {"]", "}"};
+    static const char tail[] = "\"user_id\":\"b08\",\"ad_id\":\"a1\",\"ts\":1}";
     for (int i = 0; i < 2; i++) {
-        value = nested(&buffer, opens[i], 100000, closes[i]);
-        assert_reject("B08", decode_value(decoder, value, &event), FCAP_REJECT_DEPTH);
-        value = nested(&buffer, opens[i], FCAP_DECODE_DEPTH_MAX, closes[i]);
-        assert_reject("one too deep", decode_value(decoder, value, &event), FCAP_REJECT_DEPTH);
-        value = nested(&buffer, opens[i], FCAP_DECODE_DEPTH_MAX - 1, closes[i]);
-        assert_reject("at the limit", decode_value(decoder, value, &event), FCAP_REJECT_NONE);
-        assert_text("at the limit", event.user, "b08");
+        struct deep_case *three = &cases[i * 3];
+        three[0].name = "B08: 100,000 levels";
+        three[0].wanted = FCAP_REJECT_DEPTH;
+        nested(&three[0].value, opens[i], 100000, closes[i]);
+        three[1].name = "one level too deep";
+        three[1].wanted = FCAP_REJECT_DEPTH;
+        nested(&three[1].value, opens[i], FCAP_DECODE_DEPTH_MAX, closes[i]);
+        three[2].name = "at the limit";
+        nested(&three[2].value, opens[i], FCAP_DECODE_DEPTH_MAX - 1, closes[i]);
     }
     /* Brackets in strings nest nothing, also after an escaped quote; nor do siblings. */
-    fcap_buffer_clear(&buffer);
-    fcap_buffer_put_text(&buffer, "{\"x\":\"\\\\\\\"" HUNDRED("[[[{{{"));
-    fcap_buffer_put_text(&buffer, "\",\"y\":[" HUNDRED("[],{},[],{},"));
-    fcap_buffer_put_text(&buffer, "0],\"user_id\":1,\"ad_id\":2,\"ts\":3}");
-    value = fcap_buffer_bytes(&buffer);
-    assert_reject("siblings", decode_value(decoder, value, &event), FCAP_REJECT_NONE);
-    /* A text of 900 kB in a field that is not read, plain and escaped. */
+    cases[6].name = "brackets in strings, siblings";
+    fcap_buffer_put_text(&cases[6].value, "{\"x\":\"\\\\\\\"" HUNDRED("[[[{{{"));
+    fcap_buffer_put_text(&cases[6].value, "\",\"y\":[" HUNDRED("[],{},[],{},") "0],");
+    fcap_buffer_put_text(&cases[6].value, tail);
     for (int escaped = 0; escaped < 2; escaped++) {
-        fcap_buffer_clear(&buffer);
-        fcap_buffer_put_text(&buffer, "{\"x\":\"");
+        struct deep_case *huge = &cases[7 + escaped];
+        huge->name = "B08: 900 kB of text";
+        fcap_buffer_put_text(&huge->value, "{\"x\":\"");
         for (int i = 0; i < 75000; i++) {
-            fcap_buffer_put_text(&buffer, escaped ? "\\ud83d\\ude00" : "twelve bytes");
+            fcap_buffer_put_text(&huge->value, escaped ? "\\ud83d\\ude00" : "twelve bytes");
         }
-        fcap_buffer_put_text(&buffer, "\",\"user_id\":\"b08\",\"ad_id\":\"a1\",\"ts\":1}");
-        value = fcap_buffer_bytes(&buffer);
-        assert_reject("900 kB", decode_value(decoder, value, &event), FCAP_REJECT_NONE);
-        assert_text("900 kB", event.user, "b08");
+        fcap_buffer_put_text(&huge->value, "\",");
+        fcap_buffer_put_text(&huge->value, tail);
     }
-    fcap_buffer_done(&buffer);
 }
 
-static void *run_deep_on_small_stack(void *parser)
+static void *run_deep(void *context)
 {
-    struct fcap_decoder *decoder = open_decoder(plain, parser);
-    run_deep(decoder);
+    struct deep_run *run = context;
+    struct fcap_decoder *decoder = NULL;
+    struct fcap_decode_settings settings = plain;
+    settings.parser = run->parser;
+    if (fcap_decode_json_open(&settings, &decoder, NULL) != FCAP_OK) {
+        return NULL;
+    }
+    for (int i = 0; i < DEEP_CASES_COUNT; i++) {
+        struct fcap_record record = {.value = fcap_buffer_bytes(&run->cases[i].value)};
+        struct fcap_event event = {0};
+        run->cases[i].reject = decoder->decode(decoder, &record, &event);
+        run->cases[i].is_b08 = fcap_bytes_equal(event.user, fcap_bytes_of("b08"));
+    }
     fcap_decode_json_close(decoder);
-    return NULL;
+    return run;
 }
 
 /* B08, on a stack as small as a worker's may be. */
@@ -430,15 +413,24 @@ static void survives_deep_nesting(void **state)
 {
     (void)state;
     for (size_t p = 0; fcap_decode_json_parser(p) != NULL; p++) {
+        static struct deep_run run;
         pthread_attr_t attributes;
         pthread_t thread;
+        void *result = NULL;
+        run = (struct deep_run){.parser = fcap_decode_json_parser(p)};
+        make_deep_cases(run.cases);
         assert_int_equal(pthread_attr_init(&attributes), 0);
         assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)256 * 1024), 0);
-        assert_int_equal(pthread_create(&thread, &attributes, run_deep_on_small_stack,
-                                        (void *)(uintptr_t)fcap_decode_json_parser(p)),
-                         0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-        pthread_attr_destroy(&attributes);
+        assert_int_equal(pthread_create(&thread, &attributes, run_deep, &run), 0);
+        assert_int_equal(pthread_join(thread, &result), 0);
+        assert_int_equal(pthread_attr_destroy(&attributes), 0);
+        assert_ptr_equal(result, &run);
+        for (int i = 0; i < DEEP_CASES_COUNT; i++) {
+            struct deep_case *test = &run.cases[i];
+            assert_reject(test->name, test->reject, test->wanted);
+            assert_int_equal(test->is_b08, test->wanted == FCAP_REJECT_NONE);
+            fcap_buffer_done(&test->value);
+        }
     }
 }
 
