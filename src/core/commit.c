@@ -337,7 +337,6 @@ static void encode_task(struct fcap_task *task, struct commit *commit, size_t *u
         .assignment = task->assignment,
         .number = task->open_commit,
         .next_offset = task->meta.next_offset,
-        .history_ms = task->meta.history_ms,
         .clock_before_ms = task->clocks[(task->open_commit - 1) % CLOCKS_MAX].clock_ms,
     };
     fcap_batch_section(&commit->batch, task->partition, task->assignment, task->open_commit);
@@ -348,6 +347,7 @@ static void encode_task(struct fcap_task *task, struct commit *commit, size_t *u
         task->stale = false; /* In this batch, which is written before any later one. */
     }
     encode_meta(task, commit);
+    part->history_ms = task->meta.redo_history_ms; /* Redo reads timers back to there. */
     for (; *user < commit->user_count && commit->users[*user]->task == task; ++*user) {
         encode_user(task, commit, commit->users[*user]);
     }

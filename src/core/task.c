@@ -265,7 +265,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     if (status != FCAP_OK) {
         return status;
     }
-    if (task->has_state && dropped_ms > task->meta.history_ms + 1) {
+    if (task->has_state && dropped_ms > bucket_of(task, task->meta.redo_history_ms + 1)) {
         /* Timers that this state still needs were dropped while it was kept here unassigned:
          * it can never be exact again. */
         task->stale = true;
