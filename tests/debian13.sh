@@ -23,9 +23,17 @@ if [ "${FCAP_IN_NAMESPACE:-}" != 1 ]; then
     FCAP_IN_NAMESPACE=1 exec unshare --mount --propagation private sh "$0" "$@"
 fi
 
-# The first Debian archive that apt fetches package lists from.
-mirror=$(apt-get indextargets --format '$(SITE) $(REPO_URI) $(ORIGIN)' 'Created-By: Packages' 2>/dev/null |
-    awk '$3 == "Debian" && $2 !~ /security/ { print $2; exit }')
+# The first Debian archive that apt fetches package lists from; apt tells their origin only when it
+# has the lists.
+find_mirror() {
+    apt-get indextargets --format '$(REPO_URI) $(ORIGIN)' 'Created-By: Packages' 2>/dev/null |
+        awk '$2 == "Debian" && $1 !~ /security/ { print $1; exit }'
+}
+mirror=$(find_mirror)
+if [ -z "$mirror" ]; then
+    apt-get -q update || true # A third party's archive may be away.
+    mirror=$(find_mirror)
+fi
 [ -n "$mirror" ] || cannot "apt knows no Debian archive on this machine"
 
 packages=$(awk '!/^#/ && NF && ($2 == "all" || $2 == "13") { print $1 }' "$here/packages.txt")

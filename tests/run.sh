@@ -195,7 +195,7 @@ install_packages() {
         return 1
     fi
     # shellcheck disable=SC2086
-    check packages sh -c 'apt-get -q update && DEBIAN_FRONTEND=noninteractive \
+    check packages sh -c 'apt-get -q update; DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y install --no-install-recommends "$@"' sh $missing
 }
 
