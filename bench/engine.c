@@ -138,6 +138,7 @@ struct world {
     size_t event_capacity;
     struct sample_value *values; /* [sample * WINDOWS + window] */
     size_t sample_count;
+    uint8_t *sample_filter; /* bits by user id: most pushes are of no sample */
     uint64_t pushes;
     uint64_t push_bytes;
     uint64_t checksum;
@@ -292,6 +293,9 @@ static void keep_sample(struct world *world, const struct fcap_push *push)
         int digit = push->key.data[1 + i];
         checked = checked << 4 | (uint64_t)(digit <= '9' ? digit - '0' : digit - 'a' + 10);
     }
+    if ((world->sample_filter[(checked >> 3) & 0xFFFF] >> (checked & 7) & 1) == 0) {
+        return;
+    }
     size_t low = 0;
     size_t high = world->sample_count;
     const uint64_t *ids = (const uint64_t *)(world->values + world->sample_count * WINDOWS);
@@ -409,6 +413,7 @@ static void prepare_samples(struct world *world)
     if (world->sample_count > SAMPLES_MAX) {
         world->sample_count = SAMPLES_MAX;
     }
+    world->sample_filter = calloc(1, 0x10000);
     /* Values, then (hashed id, sample) pairs in id order. */
     world->values =
         calloc(world->sample_count * WINDOWS + world->sample_count, sizeof *world->values);
@@ -416,6 +421,7 @@ static void prepare_samples(struct world *world)
     for (size_t i = 0; i < world->sample_count; i++) {
         ids[i * 2] = mix(i * world->sample_every + 1);
         ids[i * 2 + 1] = i;
+        world->sample_filter[(ids[i * 2] >> 3) & 0xFFFF] |= (uint8_t)(1u << (ids[i * 2] & 7));
     }
     qsort(ids, world->sample_count, 2 * sizeof *ids, compare_ids);
 }
@@ -813,6 +819,7 @@ static void free_world(struct world *world)
         free(world->values[i].text);
     }
     free(world->values);
+    free(world->sample_filter);
     free(world->events);
     free(world->offsets);
     free(world);

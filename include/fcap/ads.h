@@ -12,15 +12,24 @@
 
 struct fcap_ad {
     uint32_t number;
-    int32_t day;           /* event_time / 86,400,000 of the newest event that used it */
-    bool dirty;            /* changed since it was last encoded */
-    uint16_t size;         /* bytes of the id */
-    uint16_t escaped_size; /* bytes of the id as it stands in a JSON string */
-    uint8_t bytes[]; /* id, then its escaped form (the same bytes once when nothing is escaped) */
+    int32_t day;   /* event_time / 86,400,000 of the newest event that used it */
+    bool dirty;    /* changed since it was last encoded */
+    uint16_t size; /* bytes of the id */
+    uint8_t bytes[];
 };
+
+/* What a value says of an ad: "<id, escaped>": as it stands in the JSON text. Values are built for
+ * every change, so the usual short text lies in one cache line, found by number. */
+struct fcap_ad_text {
+    uint8_t size; /* 0: no such ad; FCAP_AD_TEXT_LONG: `text` holds a pointer */
+    uint8_t text[31];
+};
+
+#define FCAP_AD_TEXT_LONG 0xFF
 
 struct fcap_ads {
     struct fcap_ad **by_number; /* [number - base]; NULL: dropped */
+    struct fcap_ad_text *texts; /* [number - base] */
     uint32_t base;
     size_t span; /* entries of by_number in use */
     size_t span_capacity;
@@ -60,7 +69,9 @@ void fcap_ads_sweep(struct fcap_ads *ads, int64_t history_ms,
                     void (*visitor)(void *context, uint32_t number), void *context);
 
 struct fcap_bytes fcap_ad_id(const struct fcap_ad *ad);
-struct fcap_bytes fcap_ad_escaped(const struct fcap_ad *ad);
+
+/* `"<id>":` of a number that is in the table. Valid until the table changes. */
+struct fcap_bytes fcap_ads_text(const struct fcap_ads *ads, uint32_t number);
 
 /* Appends `text` as the inside of a JSON string: quotes, backslashes and control characters
  * escaped, everything else as it is. */

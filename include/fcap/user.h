@@ -15,37 +15,38 @@
 
 struct fcap_task;
 
+/* What every change touches stands first, in one cache line. */
 struct fcap_user {
-    uint64_t hash;
     struct fcap_task *task;
     /* The record. */
     uint32_t *rows; /* row_count x (1 + windows): ad number, counts */
     uint32_t row_count;
     uint32_t row_capacity;
-    int64_t newest_ms;         /* newest counted event_time, or FCAP_TIME_NONE */
-    int64_t erased_until_ms;   /* the erase mark stays while this is > H; FCAP_TIME_NONE: no mark */
-    uint64_t erased_commit;    /* chunks numbered <= this do not exist for the user */
-    int64_t partial_newest_ms; /* newest event left out by limits.ads_per_user, or NONE */
-    uint64_t stamp;            /* commit number of the stored version; 0: never stored */
-    /* Write-back. */
-    uint64_t dirty_round;   /* the round of the first change that is not encoded; 0: clean */
-    uint64_t encoded_round; /* the newest commit in flight that holds it; 0: none */
-    struct fcap_user *dirty_previous;
-    struct fcap_user *dirty_next;
+    int64_t newest_ms;       /* newest counted event_time, or FCAP_TIME_NONE */
+    int64_t erased_until_ms; /* the erase mark stays while this is > H; FCAP_TIME_NONE: no mark */
+    uint64_t dirty_round;    /* the round of the first change that is not encoded; 0: clean */
+    uint64_t push_mark;      /* the oldest mark that waits for this user's values */
+    uint16_t push_mask;      /* windows to be sent */
+    uint8_t push_queue;      /* enum push_queue_kind */
+    bool referenced;         /* used since the clock hand passed */
+    bool urgent;             /* the open commit must write it: an erase mark is nowhere else */
+    uint16_t size;           /* of the id, bytes */
     /* Projection. */
     struct fcap_user *push_previous;
     struct fcap_user *push_next;
-    uint64_t push_mark; /* the oldest mark that waits for this user's values */
-    uint16_t push_mask; /* windows to be sent */
-    uint8_t push_queue; /* enum fcap_push_queue_kind */
-    bool referenced;    /* used since the clock hand passed */
-    bool urgent;        /* the open commit must write it: an erase mark is nowhere else */
-    uint32_t flights;   /* pushes without an answer */
-    uint32_t keep;      /* reasons outside of these fields not to evict it */
+    /* Write-back. */
+    struct fcap_user *dirty_previous;
+    struct fcap_user *dirty_next;
+    uint64_t encoded_round; /* the newest commit in flight that holds it; 0: none */
+    uint64_t stamp;         /* commit number of the stored version; 0: never stored */
+    uint32_t flights;       /* pushes without an answer */
+    uint32_t keep;          /* reasons outside of these fields not to evict it */
+    uint64_t erased_commit; /* chunks numbered <= this do not exist for the user */
+    uint64_t hash;
+    int64_t partial_newest_ms; /* newest event left out by limits.ads_per_user, or NONE */
     /* Encoding a chunk. */
-    uint32_t chunk_reference;
     uint64_t chunk_part;
-    uint16_t size;   /* of the id, bytes */
+    uint32_t chunk_reference;
     uint8_t bytes[]; /* the id */
 };
 
@@ -116,6 +117,22 @@ uint64_t fcap_cache_hash(int32_t partition, struct fcap_bytes id);
 /* A cached user, or NULL. */
 struct fcap_user *fcap_cache_find(struct fcap_cache *cache, const struct fcap_task *task,
                                   uint64_t hash, struct fcap_bytes id);
+
+/* Hints that a user will be looked up soon: its slot first, later what the slot points to. */
+static inline void fcap_cache_prefetch_slot(const struct fcap_cache *cache, uint64_t hash)
+{
+    __builtin_prefetch(&cache->slots[hash & (cache->slot_count - 1)]);
+}
+
+static inline void fcap_cache_prefetch_user(const struct fcap_cache *cache, uint64_t hash)
+{
+    const struct fcap_user *user = cache->slots[hash & (cache->slot_count - 1)].user;
+    if (user != NULL) {
+        __builtin_prefetch(user, 1);
+        __builtin_prefetch((const char *)user + 64, 1);
+        __builtin_prefetch((const char *)user + 128, 1);
+    }
+}
 
 /* A new user without counts; it must not be cached already. */
 struct fcap_user *fcap_cache_insert(struct fcap_cache *cache, struct fcap_task *task, uint64_t hash,

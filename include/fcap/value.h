@@ -37,8 +37,8 @@ void fcap_key_build(const struct fcap_key_template *template, struct fcap_bytes 
 
 /* Appends {"v":1,"as_of":..,"counts":{..}} with `,"partial":true` when the user's value was cut or
  * `partial` says so. At most `bytes_max` bytes: beyond, the ads with the highest counts stay.
- * *ret_cut tells that it was cut. */
-void fcap_value_build(const struct fcap_user *user, size_t windows, size_t window,
+ * *ret_cut tells that it was cut. Gives false when no ad counts in the window. */
+bool fcap_value_build(const struct fcap_user *user, size_t windows, size_t window,
                       const struct fcap_ads *ads, int64_t as_of_ms, bool partial, size_t bytes_max,
                       struct fcap_buffer *buffer, bool *ret_cut);
 

@@ -32,12 +32,35 @@ void fcap_ads_init(struct fcap_ads *ads, uint32_t base)
     FCAP_ASSERT(ads->slots != NULL);
 }
 
+/* A text of its own memory: pointer and size. */
+struct long_text {
+    uint8_t *data;
+    size_t size;
+};
+
+static struct long_text long_of(const struct fcap_ad_text *text)
+{
+    struct long_text held;
+    memcpy(&held, text->text, sizeof held);
+    return held;
+}
+
+static void free_text(struct fcap_ad_text *text)
+{
+    if (text->size == FCAP_AD_TEXT_LONG) {
+        free(long_of(text).data);
+    }
+    text->size = 0;
+}
+
 void fcap_ads_done(struct fcap_ads *ads)
 {
     for (size_t i = 0; i < ads->span; i++) {
         free(ads->by_number[i]);
+        free_text(&ads->texts[i]);
     }
     free(ads->by_number);
+    free(ads->texts);
     free(ads->slots);
     free(ads->dirty);
     *ads = (struct fcap_ads){0};
@@ -48,10 +71,39 @@ struct fcap_bytes fcap_ad_id(const struct fcap_ad *ad)
     return (struct fcap_bytes){ad->bytes, ad->size};
 }
 
-struct fcap_bytes fcap_ad_escaped(const struct fcap_ad *ad)
+struct fcap_bytes fcap_ads_text(const struct fcap_ads *ads, uint32_t number)
 {
-    bool same = ad->escaped_size == ad->size;
-    return (struct fcap_bytes){ad->bytes + (same ? 0 : ad->size), ad->escaped_size};
+    FCAP_ASSERT(number - ads->base < ads->span);
+    const struct fcap_ad_text *text = &ads->texts[number - ads->base];
+    FCAP_ASSERT(text->size != 0); /* A counted ad has an entry as long as it counts. */
+    if (text->size == FCAP_AD_TEXT_LONG) {
+        struct long_text held = long_of(text);
+        return (struct fcap_bytes){held.data, held.size};
+    }
+    return (struct fcap_bytes){text->text, text->size};
+}
+
+static void set_text(struct fcap_ad_text *text, struct fcap_bytes id)
+{
+    struct fcap_buffer built = {0};
+    fcap_buffer_put_u8(&built, '"');
+    fcap_json_escape(&built, id);
+    fcap_buffer_put_text(&built, "\":");
+    if (built.size <= sizeof text->text) {
+        text->size = (uint8_t)built.size;
+        memcpy(text->text, built.data, built.size);
+        fcap_buffer_done(&built);
+        return;
+    }
+    struct long_text held = {built.data, built.size}; /* Takes the buffer's memory. */
+    text->size = FCAP_AD_TEXT_LONG;
+    memcpy(text->text, &held, sizeof held);
+}
+
+/* Memory that an entry takes, about. */
+static size_t entry_bytes(const struct fcap_ad *ad)
+{
+    return sizeof *ad + ad->size + sizeof(struct fcap_ad_text) + 4 * sizeof(struct fcap_ad *);
 }
 
 static size_t slot_of(const struct fcap_ads *ads, struct fcap_bytes id)
@@ -108,9 +160,11 @@ static void reserve_number(struct fcap_ads *ads, uint32_t number)
     if (wanted > ads->span_capacity) {
         ads->span_capacity = wanted + wanted / 2 + 16;
         ads->by_number = realloc(ads->by_number, ads->span_capacity * sizeof(struct fcap_ad *));
-        FCAP_ASSERT(ads->by_number != NULL);
+        ads->texts = realloc(ads->texts, ads->span_capacity * sizeof *ads->texts);
+        FCAP_ASSERT(ads->by_number != NULL && ads->texts != NULL);
     }
     while (ads->span < wanted) {
+        ads->texts[ads->span].size = 0;
         ads->by_number[ads->span++] = NULL;
     }
 }
@@ -118,25 +172,17 @@ static void reserve_number(struct fcap_ads *ads, uint32_t number)
 struct fcap_ad *fcap_ads_add(struct fcap_ads *ads, uint32_t number, struct fcap_bytes id,
                              int32_t day)
 {
-    FCAP_ASSERT(id.size > 0 && id.size <= UINT16_MAX / 6);
-    struct fcap_buffer escaped = {0};
-    fcap_json_escape(&escaped, id);
-    size_t extra = escaped.size == id.size ? 0 : escaped.size;
-    struct fcap_ad *ad = malloc(sizeof *ad + id.size + extra);
+    FCAP_ASSERT(id.size > 0 && id.size <= UINT16_MAX);
+    struct fcap_ad *ad = malloc(sizeof *ad + id.size);
     FCAP_ASSERT(ad != NULL);
-    *ad = (struct fcap_ad){.number = number, .day = day};
-    ad->size = (uint16_t)id.size;
-    ad->escaped_size = (uint16_t)escaped.size;
+    *ad = (struct fcap_ad){.number = number, .day = day, .size = (uint16_t)id.size};
     memcpy(ad->bytes, id.data, id.size);
-    if (extra > 0) {
-        memcpy(ad->bytes + id.size, escaped.data, extra);
-    }
-    fcap_buffer_done(&escaped);
     reserve_number(ads, number);
     FCAP_ASSERT(ads->by_number[number - ads->base] == NULL);
     ads->by_number[number - ads->base] = ad;
+    set_text(&ads->texts[number - ads->base], id);
     ads->count++;
-    ads->bytes += sizeof *ad + id.size + extra + 4 * sizeof(struct fcap_ad *);
+    ads->bytes += entry_bytes(ad);
     if (ads->count * 2 > ads->slot_count) {
         rebuild_slots(ads, ads->slot_count * 2);
     } else {
@@ -184,9 +230,9 @@ void fcap_ads_sweep(struct fcap_ads *ads, int64_t history_ms,
             continue;
         }
         visitor(context, ad->number);
-        size_t escaped = ad->escaped_size == ad->size ? 0 : ad->escaped_size;
-        ads->bytes -= sizeof *ad + ad->size + escaped + 4 * sizeof(struct fcap_ad *);
+        ads->bytes -= entry_bytes(ad);
         ads->by_number[i] = NULL;
+        free_text(&ads->texts[i]);
         ads->count--;
         free(ad);
     }

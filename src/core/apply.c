@@ -181,6 +181,7 @@ static void remember(struct fcap_task *task, struct fcap_user *user, const struc
     struct timeline_event added = {.time_ms = event->time_ms,
                                    .commit = task->open_commit,
                                    .id_hash = event->id_hash,
+                                   .user_hash = user->hash,
                                    .ad = ad};
     for (size_t i = 0; i < task->meta.window_count; i++) {
         struct timeline *timeline = &task->timelines[i];

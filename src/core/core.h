@@ -38,6 +38,7 @@ struct timeline_event {
     int64_t time_ms;
     uint64_t commit;
     uint64_t id_hash;
+    uint64_t user_hash; /* as in the cache */
     size_t user_offset; /* into `users` */
     uint32_t user_size;
     uint32_t ad;
@@ -293,6 +294,9 @@ void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task);
 /* A user's record, from the cache or the store. */
 enum fcap_status task_user(struct fcap_task *task, struct fcap_bytes id,
                            struct fcap_user **ret_user);
+/* The same with the hash at hand. */
+enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, uint64_t hash,
+                                  struct fcap_user **ret_user);
 bool task_window_ready(const struct fcap_task *task, size_t window);
 void user_touch(struct fcap_user *user); /* it must be written */
 void user_clean(struct fcap_user *user); /* it is */

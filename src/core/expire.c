@@ -42,7 +42,8 @@ static enum fcap_status take_off(struct fcap_task *task, size_t window,
         return FCAP_OK;
     }
     struct fcap_user *user;
-    enum fcap_status status = task_user(task, timeline_user(timeline, event), &user);
+    enum fcap_status status =
+        task_user_hashed(task, timeline_user(timeline, event), event->user_hash, &user);
     if (status != FCAP_OK) {
         return status;
     }
@@ -67,6 +68,17 @@ static enum fcap_status take_off(struct fcap_task *task, size_t window,
     return FCAP_OK;
 }
 
+/* The records of the events to come are fetched while this one is worked on. */
+static void look_ahead(const struct fcap_pipeline *pipeline, const struct timeline *timeline)
+{
+    if (timeline->next + 12 < timeline->count) {
+        fcap_cache_prefetch_slot(&pipeline->cache, timeline->events[timeline->next + 12].user_hash);
+    }
+    if (timeline->next + 6 < timeline->count) {
+        fcap_cache_prefetch_user(&pipeline->cache, timeline->events[timeline->next + 6].user_hash);
+    }
+}
+
 /* Takes off everything of one window with from < event_time <= to. */
 static enum fcap_status advance(struct fcap_task *task, size_t window, int64_t from, int64_t to)
 {
@@ -87,6 +99,7 @@ static enum fcap_status advance(struct fcap_task *task, size_t window, int64_t f
         }
         while (timeline->next < timeline->count &&
                timeline->events[timeline->next].time_ms <= due) {
+            look_ahead(pipeline, timeline);
             enum fcap_status status =
                 take_off(task, window, timeline, &timeline->events[timeline->next]);
             if (status != FCAP_OK) {
@@ -170,7 +183,8 @@ static enum fcap_status build_event(struct fcap_task *task, size_t window,
     if (event->ad == FCAP_AD_VOID) {
         return FCAP_OK;
     }
-    enum fcap_status status = task_user(task, timeline_user(timeline, event), &user);
+    enum fcap_status status =
+        task_user_hashed(task, timeline_user(timeline, event), event->user_hash, &user);
     if (status != FCAP_OK) {
         return status;
     }

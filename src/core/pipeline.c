@@ -500,7 +500,8 @@ bool fcap_pipeline_inspect(struct fcap_pipeline *pipeline, int32_t partition,
     }
     bool cut;
     bool partial = found->partial_newest_ms > cursor_of(task, window);
-    fcap_value_build(found, pipeline->settings.window_count, window, &task->ads,
-                     task->meta.clock_ms, partial, SIZE_MAX / 2, buffer, &cut);
+    (void)fcap_value_build(found, pipeline->settings.window_count, window, &task->ads,
+                           task->meta.clock_ms, partial, SIZE_MAX / 2, buffer,
+                           &cut); /* An empty value says so itself. */
     return true;
 }

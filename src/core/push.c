@@ -109,16 +109,6 @@ static struct flight *flight_add(struct fcap_pipeline *pipeline)
     return &pipeline->flights[pipeline->flight_next % pipeline->flight_capacity];
 }
 
-static bool has_counts(const struct fcap_user *user, size_t windows, size_t window)
-{
-    for (uint32_t i = 0; i < user->row_count; i++) {
-        if (user->rows[i * (1 + windows) + 1 + window] > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Fills the push of one user x window; false when nothing needs to be sent. */
 static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
 {
@@ -134,26 +124,26 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     if (partial && user->partial_newest_ms > newest) {
         newest = user->partial_newest_ms;
     }
+    bool cut = false;
     fcap_buffer_clear(&pipeline->key);
-    if (!partial && !has_counts(user, settings->window_count, window)) {
+    fcap_buffer_clear(&pipeline->value);
+    bool any =
+        fcap_value_build(user, settings->window_count, window, &task->ads, task->meta.clock_ms,
+                         partial, settings->value_bytes, &pipeline->value, &cut);
+    if (!partial && !any) {
         newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
         if (newest == FCAP_TIME_NONE || newest + meta->length_ms <= pipeline->wall_ms - 1000 ||
             FCAP_MUTANT(PXAT_ONLY)) {
             return false; /* Its PXAT has passed: the key is gone by itself. */
         }
-        fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
     } else {
-        bool cut;
-        fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
-        fcap_buffer_clear(&pipeline->value);
-        fcap_value_build(user, settings->window_count, window, &task->ads, task->meta.clock_ms,
-                         partial, settings->value_bytes, &pipeline->value, &cut);
         FCAP_COUNT(pipeline->counters.values_cut, cut);
         *push = (struct fcap_push){.kind = FCAP_PUSH_SET};
         push->value = fcap_buffer_bytes(&pipeline->value);
         push->expire_at_ms = newest + meta->length_ms - (FCAP_MUTANT(PXAT_PLUS_ONE) ? 0 : 1);
     }
+    fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
     push->key = fcap_buffer_bytes(&pipeline->key);
     return true;
 }

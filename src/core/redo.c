@@ -153,7 +153,8 @@ static enum fcap_status take_off_event(struct redo *redo, size_t window,
     if (event->ad == FCAP_AD_VOID || FCAP_MUTANT(REDO_EXPIRIES)) {
         return FCAP_OK;
     }
-    enum fcap_status status = task_user(task, timeline_user(timeline, event), &user);
+    enum fcap_status status =
+        task_user_hashed(task, timeline_user(timeline, event), event->user_hash, &user);
     if (status != FCAP_OK || user->stamp == 0) {
         return status; /* Never stored, or deleted because everything had left. */
     }

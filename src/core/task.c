@@ -52,8 +52,13 @@ void user_clean(struct fcap_user *user)
 enum fcap_status task_user(struct fcap_task *task, struct fcap_bytes id,
                            struct fcap_user **ret_user)
 {
+    return task_user_hashed(task, id, fcap_cache_hash(task->partition, id), ret_user);
+}
+
+enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, uint64_t hash,
+                                  struct fcap_user **ret_user)
+{
     struct fcap_pipeline *pipeline = task->pipeline;
-    uint64_t hash = fcap_cache_hash(task->partition, id);
     struct fcap_user *user = fcap_cache_find(&pipeline->cache, task, hash, id);
     if (user != NULL) {
         FCAP_COUNT(pipeline->counters.cache_hits, 1);

@@ -19,7 +19,8 @@ void timeline_done(struct timeline *timeline)
     *timeline = (struct timeline){0};
 }
 
-static struct timeline_event *add_event(struct timeline *timeline, struct fcap_bytes user)
+static struct timeline_event *add_event(struct timeline *timeline, struct fcap_bytes user,
+                                        uint64_t user_hash)
 {
     if (timeline->count == timeline->capacity) {
         timeline->capacity = timeline->capacity * 2 + 64;
@@ -29,6 +30,7 @@ static struct timeline_event *add_event(struct timeline *timeline, struct fcap_b
     struct timeline_event *event = &timeline->events[timeline->count++];
     event->user_offset = timeline->users.size;
     event->user_size = (uint32_t)user.size;
+    event->user_hash = user_hash;
     fcap_buffer_put_bytes(&timeline->users, user);
     return event;
 }
@@ -37,7 +39,7 @@ static struct timeline_event *add_event(struct timeline *timeline, struct fcap_b
 void timeline_insert(struct timeline *timeline, const struct timeline_event *event,
                      struct fcap_bytes user)
 {
-    struct timeline_event added = *add_event(timeline, user);
+    struct timeline_event added = *add_event(timeline, user, event->user_hash);
     added.time_ms = event->time_ms;
     added.commit = event->commit;
     added.id_hash = event->id_hash;
@@ -73,7 +75,8 @@ static enum fcap_status collect_chunk(struct collect *collect, struct fcap_bytes
         if (timer.time_ms <= collect->after_ms || timer.time_ms > collect->through_ms) {
             continue;
         }
-        struct timeline_event *event = add_event(collect->timeline, timer.user);
+        struct timeline_event *event = add_event(
+            collect->timeline, timer.user, fcap_cache_hash(collect->task->partition, timer.user));
         event->time_ms = timer.time_ms;
         event->commit = commit;
         event->id_hash = timer.id_hash;
@@ -144,7 +147,8 @@ static void collect_open(struct collect *collect)
         if (open->time_ms <= collect->after_ms || open->time_ms > collect->through_ms) {
             continue;
         }
-        struct timeline_event *event = add_event(collect->timeline, fcap_user_id(open->user));
+        struct timeline_event *event =
+            add_event(collect->timeline, fcap_user_id(open->user), open->user->hash);
         event->time_ms = open->time_ms;
         event->commit = task->open_commit;
         event->id_hash = open->id_hash;

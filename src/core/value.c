@@ -77,7 +77,13 @@ void fcap_key_template_done(struct fcap_key_template *template)
 static void put_encoded(struct fcap_buffer *buffer, struct fcap_bytes user)
 {
     static const char hex[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < user.size; i++) {
+    size_t plain = 0;
+    while (plain < user.size && user.data[plain] != '%' && user.data[plain] != '{' &&
+           user.data[plain] != '}') {
+        plain++;
+    }
+    fcap_buffer_put(buffer, user.data, plain);
+    for (size_t i = plain; i < user.size; i++) {
         uint8_t byte = user.data[i];
         if (byte != '%' && byte != '{' && byte != '}') {
             fcap_buffer_put_u8(buffer, byte);
@@ -106,16 +112,40 @@ void fcap_key_build(const struct fcap_key_template *template, struct fcap_bytes 
 
 static const char value_end[] = "},\"partial\":true}";
 
-static void put_count(struct fcap_buffer *buffer, const struct fcap_ads *ads, const uint32_t *row,
-                      uint32_t count, bool *first)
+/* Room for one ad's text of usual length, its count and a comma. */
+#define ROW_ROOM 64
+
+static uint8_t *put_number(uint8_t *at, uint32_t value)
 {
-    const struct fcap_ad *ad = fcap_ads_get(ads, row[0]);
-    FCAP_ASSERT(ad != NULL); /* A counted ad has an entry as long as it counts. */
-    fcap_buffer_put_text(buffer, *first ? "\"" : ",\"");
-    fcap_buffer_put_bytes(buffer, fcap_ad_escaped(ad));
-    fcap_buffer_put_text(buffer, "\":");
-    fcap_buffer_put_decimal(buffer, count);
-    *first = false;
+    if (value < 10) {
+        *at = (uint8_t)('0' + value);
+        return at + 1;
+    }
+    uint8_t digits[10];
+    size_t first = sizeof digits;
+    do {
+        digits[--first] = (uint8_t)('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    memcpy(at, digits + first, sizeof digits - first);
+    return at + (sizeof digits - first);
+}
+
+static void put_count(struct fcap_buffer *buffer, const struct fcap_ads *ads, uint32_t number,
+                      uint32_t count)
+{
+    struct fcap_bytes text = fcap_ads_text(ads, number);
+    uint8_t *at = fcap_buffer_reserve(buffer, text.size + ROW_ROOM);
+    uint8_t *begin = at;
+    if (buffer->data[buffer->size - 1] != '{') {
+        *at++ = ',';
+    }
+    if (text.size <= 16) {
+        memcpy(at, text.data, 16); /* A fixed size is one move; what is beyond is overwritten. */
+    } else {
+        memcpy(at, text.data, text.size);
+    }
+    buffer->size += (size_t)(put_number(at + text.size, count) - begin);
 }
 
 struct ranked {
@@ -147,10 +177,9 @@ static void put_highest(const struct fcap_user *user, size_t windows, size_t win
         }
     }
     qsort(ranked, count, sizeof *ranked, compare_ranked);
-    bool first = true;
     for (size_t i = 0; i < count; i++) {
         size_t before = buffer->size;
-        put_count(buffer, ads, &user->rows[ranked[i].row * (1 + windows)], ranked[i].count, &first);
+        put_count(buffer, ads, user->rows[ranked[i].row * (1 + windows)], ranked[i].count);
         if (buffer->size > size_max) {
             buffer->size = before;
             break;
@@ -159,29 +188,34 @@ static void put_highest(const struct fcap_user *user, size_t windows, size_t win
     free(ranked);
 }
 
-void fcap_value_build(const struct fcap_user *user, size_t windows, size_t window,
+bool fcap_value_build(const struct fcap_user *user, size_t windows, size_t window,
                       const struct fcap_ads *ads, int64_t as_of_ms, bool partial, size_t bytes_max,
                       struct fcap_buffer *buffer, bool *ret_cut)
 {
     size_t begin = buffer->size;
-    fcap_buffer_put_text(buffer, "{\"v\":1,\"as_of\":");
+    fcap_buffer_put(buffer, "{\"v\":1,\"as_of\":", 15);
     fcap_buffer_put_decimal(buffer, as_of_ms);
-    fcap_buffer_put_text(buffer, ",\"counts\":{");
+    fcap_buffer_put(buffer, ",\"counts\":{", 11);
     size_t counts = buffer->size;
     size_t size_max = begin + bytes_max - (sizeof value_end - 1);
-    bool first = true;
     bool cut = false;
     const uint32_t *row = user->rows;
     for (uint32_t i = 0; i < user->row_count && !cut; i++, row += 1 + windows) {
         if (row[1 + window] > 0) {
-            put_count(buffer, ads, row, row[1 + window], &first);
+            put_count(buffer, ads, row[0], row[1 + window]);
             cut = buffer->size > size_max;
         }
     }
+    bool any = buffer->size > counts;
     if (cut) {
         buffer->size = counts;
         put_highest(user, windows, window, ads, size_max, buffer);
     }
-    fcap_buffer_put_text(buffer, partial || cut ? value_end : "}}");
+    if (partial || cut) {
+        fcap_buffer_put(buffer, value_end, sizeof value_end - 1);
+    } else {
+        fcap_buffer_put(buffer, "}}", 2);
+    }
     *ret_cut = cut;
+    return any;
 }
