@@ -186,6 +186,26 @@ static bool parse_number(struct fcap_bytes bytes, double *ret_number)
     return end != text && (*end == '\0' || (suffix != NULL && end[1] == '\0'));
 }
 
+/* Names that RocksDB spells differently when it writes them. */
+static bool is_other_spelling(struct fcap_bytes wanted, struct fcap_bytes found)
+{
+    static const char *const spellings[][2] = {
+        {"fixed:", "rocksdb.FixedPrefix."},
+        {"capped:", "rocksdb.CappedPrefix."},
+    };
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+        struct fcap_bytes from = fcap_bytes_of(spellings[i][0]);
+        struct fcap_bytes to = fcap_bytes_of(spellings[i][1]);
+        if (wanted.size > from.size && memcmp(wanted.data, from.data, from.size) == 0 &&
+            found.size > to.size && memcmp(found.data, to.data, to.size) == 0) {
+            return fcap_bytes_equal(
+                (struct fcap_bytes){wanted.data + from.size, wanted.size - from.size},
+                (struct fcap_bytes){found.data + to.size, found.size - to.size});
+        }
+    }
+    return false;
+}
+
 static bool is_same(struct fcap_bytes wanted, struct fcap_bytes found)
 {
     double a = 0;
@@ -194,7 +214,7 @@ static bool is_same(struct fcap_bytes wanted, struct fcap_bytes found)
         return a == b;
     }
     /* "bloomfilter:10" is completed to "bloomfilter:10:false". */
-    return fcap_bytes_equal(wanted, found) ||
+    return fcap_bytes_equal(wanted, found) || is_other_spelling(wanted, found) ||
            (found.size > wanted.size && memcmp(wanted.data, found.data, wanted.size) == 0 &&
             found.data[wanted.size] == ':');
 }
@@ -376,6 +396,11 @@ static enum fcap_status check_family(const char *text, const struct fcap_store_s
         find_option(text, section, fcap_bytes_of("filter_policy"), &found) &&
         fcap_bytes_equal(found, fcap_bytes_of("nullptr"))) {
         status = fcap_error_set(error, FCAP_CONFIG, "%s: RocksDB uses no filter", section);
+    }
+    if (status == FCAP_OK && (index == FCAP_FAMILY_USERS || index == FCAP_FAMILY_ADS) &&
+        !is_overridden(raws[0], "memtable_insert_with_hint") &&
+        !is_overridden(raws[1], "memtable_insert_with_hint")) {
+        status = check_raw(text, STORE_INSERT_HINT, index, error);
     }
     return status == FCAP_OK ? check_raw(text, family->options, index, error) : status;
 }

@@ -151,6 +151,12 @@ enum fcap_status store_options_make(const struct fcap_store_settings *settings, 
                                     struct store_options *ret_options, struct fcap_error *error);
 void store_options_done(struct store_options *options);
 
+/* A batch comes sorted, partition by partition: each insert starts from where the last one of its
+ * partition ended, not from the top of the skip list. Measured with 100,000 pairs of 60 bytes a
+ * batch: 2.1 instead of 3.4 us of CPU a pair. Needs memtables that are not concurrent; the C API
+ * has no setter. For users and ads. */
+#define STORE_INSERT_HINT "memtable_insert_with_hint_prefix_extractor=fixed:2"
+
 /* store_rocksdb_check.c: compares with the OPTIONS file that RocksDB has written. */
 enum fcap_status store_options_check(const struct fcap_store_settings *settings, int open_files_max,
                                      struct fcap_error *error);

@@ -264,7 +264,12 @@ enum fcap_status store_options_make(const struct fcap_store_settings *settings, 
         const char *name = fcap_family_name((enum fcap_family)i);
         options.families[i] = rocksdb_options_create();
         set_family(options.families[i], &settings->families[i], options.cache);
-        status = apply_raw(&options.families[i], settings->options, "rocksdb.options", error);
+        if (i == FCAP_FAMILY_USERS || i == FCAP_FAMILY_ADS) {
+            status = apply_raw(&options.families[i], STORE_INSERT_HINT, name, error);
+        }
+        if (status == FCAP_OK) {
+            status = apply_raw(&options.families[i], settings->options, "rocksdb.options", error);
+        }
         if (status == FCAP_OK) {
             status = apply_raw(&options.families[i], settings->families[i].options, name, error);
         }
