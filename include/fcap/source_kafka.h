@@ -80,7 +80,7 @@ struct fcap_source_kafka_lag {
 
 struct fcap_source_kafka;
 
-/* Checks the settings as open would, without connecting. CONFIG: `error` names the setting or the
+/* Checks the settings as open would; waits for no broker. CONFIG: `error` names the setting or the
  * property and the reason. */
 enum fcap_status fcap_source_kafka_check(const struct fcap_source_kafka_settings *settings,
                                          struct fcap_error *error);

@@ -1,6 +1,7 @@
 #include "fcap/dead_letters_kafka.h"
 
 #include "fcap/assert.h"
+#include "dead_letters_kafka_internal.h"
 #include "kafka_properties.h"
 
 #include <inttypes.h>
@@ -9,25 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define COUNT(table) (sizeof(table) / sizeof(table)[0])
-
-static const char all_replicas[] =
-    "a letter counts as written only when all in-sync replicas have it";
-
-/* clang-format off */
-static const struct fcap_kafka_refusal refusals[] = {
-    {"bootstrap.servers",        "use kafka.brokers"},
-    {"metadata.broker.list",     "use kafka.brokers"},
-    {"acks",                     all_replicas},
-    {"request.required.acks",    all_replicas},
-    {"enable.idempotence",       "chosen by what the broker allows"},
-    {"transactional.id",         "letters are not written in transactions"},
-    {"message.timeout.ms",       "follows from kafka.dead_letter_policy"},
-    {"delivery.timeout.ms",      "follows from kafka.dead_letter_policy"},
-    {"delivery.report.only.error", "a letter counts as written only when it was reported"},
-};
-/* clang-format on */
 
 enum letter_state {
     LETTER_EMPTY,
@@ -48,6 +30,7 @@ struct letter {
     bool has_key;
     bool has_value;
     enum fcap_reject reason;
+    bool alone; /* the broker refused a batch with it; see fail() */
     int32_t partition;
     int64_t offset;
     int64_t timestamp_ms;
@@ -76,6 +59,7 @@ struct fcap_dead_letters_kafka {
     size_t bytes;
     size_t bytes_max;
     size_t waiting; /* letters in state WAITING */
+    size_t alone;   /* letters in state SENT that are tried alone */
     bool must_rebuild;
 
     pthread_mutex_t lock; /* of the snapshot */
@@ -125,8 +109,10 @@ static void finish(struct fcap_dead_letters_kafka *letters, struct letter *lette
     }
 }
 
-/* The letter could not be written this time. */
-static void fail(struct fcap_dead_letters_kafka *letters, struct letter *letter)
+/* The letter could not be written this time. One bad record (too large, say) makes the broker
+ * refuse its whole batch, so what was refused is tried again one by one, or the good would wait for
+ * ever. */
+static void fail(struct fcap_dead_letters_kafka *letters, struct letter *letter, bool refused)
 {
     int64_t now_ms = fcap_kafka_now_ms();
     pthread_mutex_lock(&letters->lock);
@@ -136,6 +122,7 @@ static void fail(struct fcap_dead_letters_kafka *letters, struct letter *letter)
     }
     pthread_mutex_unlock(&letters->lock);
     letter->state = LETTER_WAITING;
+    letter->alone = letter->alone || refused;
     letter->due_ms = now_ms + letters->retry_ms;
     letters->waiting++;
 }
@@ -181,8 +168,10 @@ static void hand_over(struct fcap_dead_letters_kafka *letters, struct letter *le
         rd_kafka_headers_destroy(headers);
         note_error(letters, "%s: %s", letters->topic, rd_kafka_err2str(error));
         letters->must_rebuild = letters->must_rebuild || error == RD_KAFKA_RESP_ERR__FATAL;
-        fail(letters, letter);
+        fail(letters, letter, false);
+        return;
     }
+    letters->alone += letter->alone ? 1 : 0;
 }
 
 static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque)
@@ -192,12 +181,17 @@ static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, voi
     uint64_t number = (uint64_t)(uintptr_t)message->_private;
     struct letter *letter = letter_of(letters, number);
     FCAP_ASSERT(letter->number == number && letter->state == LETTER_SENT);
+    letters->alone -= letter->alone ? 1 : 0;
     if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         finish(letters, letter, true);
         return;
     }
-    note_error(letters, "%s: %s", letters->topic, rd_kafka_err2str(message->err));
-    fail(letters, letter);
+    note_error(letters, "%s: %s%s", letters->topic, rd_kafka_err2str(message->err),
+               message->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE
+                   ? " (the topic's max.message.bytes must be above that of the topic read)"
+                   : "");
+    /* Errors below zero are the client's own: no broker has seen the letter. */
+    fail(letters, letter, message->err > RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
 /* --- the client ----------------------------------------------------------------------------------
@@ -274,9 +268,10 @@ static void rebuild(struct fcap_dead_letters_kafka *letters)
     for (uint64_t number = letters->first; number < letters->next; number++) {
         struct letter *letter = letter_of(letters, number);
         if (letter->state == LETTER_SENT) {
-            fail(letters, letter);
+            fail(letters, letter, false);
         }
     }
+    letters->alone = 0;
     if (make_client(letters, false, &error) != FCAP_OK) {
         note_error(letters, "%s", error.text);
         letters->must_rebuild = true;
@@ -304,7 +299,7 @@ static void serve(struct fcap_dead_letters_kafka *letters)
         if (letters->policy == FCAP_DEAD_LETTERS_DROP && now_ms >= letter->give_up_ms) {
             letters->waiting--;
             finish(letters, letter, false);
-        } else if (now_ms >= letter->due_ms) {
+        } else if (now_ms >= letter->due_ms && (!letter->alone || letters->alone == 0)) {
             hand_over(letters, letter);
         }
     }
@@ -413,53 +408,6 @@ void fcap_dead_letters_kafka_snapshot(struct fcap_dead_letters_kafka *letters,
 /* --- open and close
  * ---------------------------------------------------------------------------------- */
 
-static enum fcap_status configure(struct fcap_dead_letters_kafka *letters,
-                                  const struct fcap_dead_letters_kafka_settings *settings,
-                                  struct fcap_error *error)
-{
-    enum fcap_status status =
-        fcap_kafka_check_topic("kafka.dead_letter_topic", settings->topic, error);
-    if (status != FCAP_OK) {
-        return status;
-    }
-    if (settings->brokers == NULL || settings->brokers[0] == '\0') {
-        return fcap_error_set(error, FCAP_CONFIG, "kafka.brokers: at least one broker is needed");
-    }
-    if (settings->source_topic != NULL && strcmp(settings->source_topic, settings->topic) == 0) {
-        return fcap_error_set(error, FCAP_CONFIG,
-                              "kafka.dead_letter_topic: \"%s\" is the topic that is read: each "
-                              "refused record would come back",
-                              settings->topic);
-    }
-    status = fcap_kafka_set(letters->conf, "bootstrap.servers", settings->brokers, error);
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"linger.ms", 20},
-        /* Our own bounds are the ones that count. */
-        {"queue.buffering.max.messages", (int64_t)letters->capacity + 1},
-        {"queue.buffering.max.kbytes", 2097151},
-        {"message.max.bytes", 100000000},
-        /* 0: the client never gives up by itself; what it still reports comes back to us. */
-        {"message.timeout.ms",
-         settings->policy == FCAP_DEAD_LETTERS_DROP ? letters->give_up_ms : 0},
-        {"reconnect.backoff.max.ms", 1000},
-    };
-    for (size_t i = 0; i < COUNT(numbers) && status == FCAP_OK; i++) {
-        status = fcap_kafka_set_number(letters->conf, numbers[i].name, numbers[i].value, error);
-    }
-    if (status == FCAP_OK) {
-        status = fcap_kafka_set(letters->conf, "acks", "all", error);
-    }
-    if (status == FCAP_OK) {
-        status =
-            fcap_kafka_set_properties(letters->conf, settings->properties, settings->property_count,
-                                      refusals, COUNT(refusals), error);
-    }
-    return status;
-}
-
 static char *copy_text(const char *text)
 {
     char *copy = strdup(text != NULL ? text : "");
@@ -488,7 +436,8 @@ fcap_dead_letters_kafka_open(const struct fcap_dead_letters_kafka_settings *sett
     letters->ring = calloc(letters->capacity, sizeof *letters->ring);
     FCAP_ASSERT(letters->ring != NULL);
     letters->conf = rd_kafka_conf_new();
-    enum fcap_status status = configure(letters, settings, error);
+    enum fcap_status status = kafka_letters_configure(letters->conf, settings, letters->capacity,
+                                                      letters->give_up_ms, error);
     if (status == FCAP_OK) {
         status = make_client(letters, true, error);
     }

@@ -71,7 +71,9 @@ int64_t fcap_source_kafka_queue_kbytes(const struct fcap_source_kafka_settings *
     int64_t budget = or_default(settings->queues_bytes, (int64_t)64 * 1024 * 1024);
     int64_t share = budget / or_default(settings->partitions_max, 8);
     /* A queue below its limit may still receive one whole response. */
-    *ret_fetch_bytes = clamp(share / 3, FETCH_BYTES_MIN, FETCH_BYTES_MAX);
+    int64_t above_floor = share - QUEUE_BYTES_MIN;
+    *ret_fetch_bytes =
+        clamp(above_floor < share / 3 ? above_floor : share / 3, FETCH_BYTES_MIN, FETCH_BYTES_MAX);
     int64_t queue_bytes = share - *ret_fetch_bytes;
     return clamp((queue_bytes < QUEUE_BYTES_MIN ? QUEUE_BYTES_MIN : queue_bytes) / 1024, 1,
                  QUEUE_KBYTES_MAX);
@@ -262,6 +264,14 @@ void kafka_config_done(struct kafka_config *config)
     *config = (struct kafka_config){0};
 }
 
+static void be_quiet(const rd_kafka_t *client, int level, const char *facility, const char *text)
+{
+    (void)client;
+    (void)level;
+    (void)facility;
+    (void)text; /* Whether a broker answers is not the question. */
+}
+
 enum fcap_status fcap_source_kafka_check(const struct fcap_source_kafka_settings *settings,
                                          struct fcap_error *error)
 {
@@ -274,6 +284,7 @@ enum fcap_status fcap_source_kafka_check(const struct fcap_source_kafka_settings
     }
     /* Some contradictions are found only when a client is made of it. */
     char text[512];
+    rd_kafka_conf_set_log_cb(member, be_quiet);
     rd_kafka_t *client = rd_kafka_new(RD_KAFKA_CONSUMER, member, text, sizeof text);
     if (client == NULL) {
         rd_kafka_conf_destroy(member);

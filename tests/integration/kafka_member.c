@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MEMBER_WORD "--member"
@@ -128,9 +129,6 @@ static bool record(void *context, const struct fcap_record *given)
     }
     if (atomic_load(&partition->owner) != member->token[given->partition]) {
         atomic_fetch_add(&member->shared->stale, 1);
-        if (member->port->ops->may_send(member->port, given->partition)) {
-            atomic_fetch_add(&member->shared->stale_sends, 1);
-        }
         return true;
     }
     int64_t next = atomic_load(&partition->next);
@@ -156,6 +154,21 @@ static struct fcap_start gap(void *context, const struct fcap_gap *found)
     struct member *member = context;
     atomic_fetch_add(&member->shared->violations, 1); /* There is none in this topic. */
     return (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = found->log_start};
+}
+
+/* What a worker would do between two polls. A stopped process mostly wakes up asleep, before it
+ * polls, and learns of its loss only some milliseconds later. */
+static void ask_to_send(struct member *member)
+{
+    for (int32_t i = 0; i < MEMBER_PARTITIONS; i++) {
+        if (member->token[i] != 0 && member->started[i] &&
+            atomic_load(&member->shared->partitions[i].owner) != member->token[i]) {
+            atomic_fetch_add(&member->shared->stale_asks, 1);
+            if (member->port->ops->may_send(member->port, i)) {
+                atomic_fetch_add(&member->shared->stale_sends, 1);
+            }
+        }
+    }
 }
 
 bool member_main(int argc, char **argv, int *ret_exit)
@@ -191,9 +204,11 @@ bool member_main(int argc, char **argv, int *ret_exit)
     member.port = fcap_source_kafka_port(source);
     enum fcap_status status = FCAP_OK;
     while (stop == 0 && fcap_status_class(status) != FCAP_CLASS_FATAL) {
-        status = member.port->ops->poll(
-            member.port, &handler,
-            (struct fcap_source_budget){.records_max = 5000, .timeout_ms = 20});
+        ask_to_send(&member);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        ask_to_send(&member);
+        status = member.port->ops->poll(member.port, &handler,
+                                        (struct fcap_source_budget){.records_max = 5000});
         for (int32_t i = 0; i < MEMBER_PARTITIONS; i++) {
             if (member.started[i]) {
                 member.port->ops->publish(member.port, i,

@@ -25,7 +25,8 @@ struct member_partition {
 struct member_shared {
     _Atomic uint64_t tokens;
     _Atomic uint64_t stale;       /* deliveries to an owner that had been replaced */
-    _Atomic uint64_t stale_sends; /* of these: may_send() said yes */
+    _Atomic uint64_t stale_asks;  /* may_send() asked by an owner that had been replaced */
+    _Atomic uint64_t stale_sends; /* of these: the answer was yes */
     _Atomic uint64_t lost;        /* revoked with lost */
     _Atomic uint64_t revoked;
     _Atomic uint64_t violations;
