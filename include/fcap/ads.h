@@ -70,6 +70,12 @@ void fcap_ads_sweep(struct fcap_ads *ads, int64_t history_ms,
 
 struct fcap_bytes fcap_ad_id(const struct fcap_ad *ad);
 
+/* Hints that the text of a number will be wanted. */
+static inline void fcap_ads_prefetch(const struct fcap_ads *ads, uint32_t number)
+{
+    __builtin_prefetch(&ads->texts[number - ads->base]);
+}
+
 /* `"<id>":` of a number that is in the table. Valid until the table changes. */
 struct fcap_bytes fcap_ads_text(const struct fcap_ads *ads, uint32_t number);
 

@@ -10,8 +10,10 @@
 
 #define FCAP_KEY_PARTS_MAX 16
 
+enum fcap_key_part_kind { FCAP_KEY_LITERAL, FCAP_KEY_USER, FCAP_KEY_WINDOW };
+
 struct fcap_key_part {
-    enum { FCAP_KEY_LITERAL, FCAP_KEY_USER, FCAP_KEY_WINDOW } kind;
+    enum fcap_key_part_kind kind;
     size_t offset; /* literal bytes, in `text` */
     size_t size;
 };

@@ -188,6 +188,10 @@ void push_send(struct fcap_pipeline *pipeline)
     for (size_t i = 0; i < 2; i++) {
         while (queues[i]->head != NULL) {
             struct fcap_user *user = queues[i]->head;
+            if (user->push_next != NULL) {
+                __builtin_prefetch(user->push_next->rows); /* Read while this one is built. */
+                __builtin_prefetch(user->push_next->push_next);
+            }
             if (!source->ops->may_send(source, user->task->partition) ||
                 !send_user(pipeline, user)) {
                 return;

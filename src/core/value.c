@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool add_part(struct fcap_key_template *template, int kind, size_t offset, size_t size)
+static bool add_part(struct fcap_key_template *template, enum fcap_key_part_kind kind,
+                     size_t offset, size_t size)
 {
     if (template->part_count == FCAP_KEY_PARTS_MAX) {
         return false;
@@ -200,6 +201,9 @@ bool fcap_value_build(const struct fcap_user *user, size_t windows, size_t windo
     size_t size_max = begin + bytes_max - (sizeof value_end - 1);
     bool cut = false;
     const uint32_t *row = user->rows;
+    for (uint32_t i = 0; i < user->row_count && i < 32; i++) {
+        fcap_ads_prefetch(ads, row[i * (1 + windows)]);
+    }
     for (uint32_t i = 0; i < user->row_count && !cut; i++, row += 1 + windows) {
         if (row[1 + window] > 0) {
             put_count(buffer, ads, row[0], row[1 + window]);
