@@ -372,6 +372,10 @@ static void begin(struct fcap_pipeline *pipeline)
     choose_users(pipeline, commit);
     size_t user = 0;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
+        if (!task->started && !task->has_state) {
+            task->first_round = pipeline->round + 1; /* It knows no offset to store yet. */
+            continue;
+        }
         encode_task(task, commit, &user);
     }
     FCAP_ASSERT(user == commit->user_count);
