@@ -340,11 +340,10 @@ static void encode_task(struct fcap_task *task, struct commit *commit, size_t *u
         .clock_before_ms = task->clocks[(task->open_commit - 1) % CLOCKS_MAX].clock_ms,
     };
     fcap_batch_section(&commit->batch, task->partition, task->assignment, task->open_commit);
-    if (task->stale) {
+    if (task->stale && task->open_commit == task->first_commit) {
         add_delete_range(pipeline, commit, FCAP_FAMILY_META, task->partition);
         add_delete_range(pipeline, commit, FCAP_FAMILY_USERS, task->partition);
         add_delete_range(pipeline, commit, FCAP_FAMILY_ADS, task->partition);
-        task->stale = false; /* In this batch, which is written before any later one. */
     }
     encode_meta(task, commit);
     part->history_ms = task->meta.redo_history_ms; /* Redo reads timers back to there. */
@@ -448,6 +447,7 @@ static void publish(struct fcap_pipeline *pipeline, const struct commit *commit)
         if (task == NULL || task->assignment != part->assignment) {
             continue;
         }
+        task->stale = false; /* The first commit has deleted it. */
         task->committed_offset = part->next_offset;
         task->release_history_ms = part->history_ms;
         if (source->ops->may_send(source, part->partition)) {

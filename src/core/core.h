@@ -150,7 +150,7 @@ struct fcap_task {
     uint64_t sync_ticket;
     bool sync_wanted;
     bool has_state; /* the store held a meta record */
-    bool stale;     /* what the store holds must be deleted by the first commit */
+    bool stale;     /* what the store holds is deleted by the first commit; unread until then */
     bool started;   /* the source said where reading starts */
     bool first_record_seen;
     bool reached; /* the end offset seen at assignment */

@@ -68,10 +68,13 @@ enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, 
     FCAP_COUNT(pipeline->counters.cache_misses, 1);
     fcap_buffer_clear(&pipeline->key);
     fcap_key_user(&pipeline->key, task->partition, id);
-    bool found;
-    enum fcap_status status = pipeline->ports.store->ops->get(
-        pipeline->ports.store, FCAP_FAMILY_USERS, fcap_buffer_bytes(&pipeline->key),
-        &pipeline->value, &found);
+    bool found = false;
+    enum fcap_status status = FCAP_OK;
+    if (!task->stale) {
+        status = pipeline->ports.store->ops->get(pipeline->ports.store, FCAP_FAMILY_USERS,
+                                                 fcap_buffer_bytes(&pipeline->key),
+                                                 &pipeline->value, &found);
+    }
     if (status != FCAP_OK) {
         return core_fail(pipeline, status, "read a user");
     }
