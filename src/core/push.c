@@ -109,6 +109,13 @@ static struct flight *flight_add(struct fcap_pipeline *pipeline)
     return &pipeline->flights[pipeline->flight_next % pipeline->flight_capacity];
 }
 
+/* A moment that the wall clock and the server's clock have passed: keys expire by the latter. */
+static int64_t safe_now(const struct fcap_pipeline *pipeline)
+{
+    int64_t redis_ms = pipeline->sink_state.time_ms;
+    return redis_ms < pipeline->wall_ms ? redis_ms : pipeline->wall_ms;
+}
+
 /* Fills the push of one user x window; false when nothing needs to be sent. */
 static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
 {
@@ -132,7 +139,7 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
                          partial, settings->value_bytes, &pipeline->value, &cut);
     if (!partial && !any) {
         newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
-        if (newest == FCAP_TIME_NONE || newest + meta->length_ms <= pipeline->wall_ms - 1000 ||
+        if (newest == FCAP_TIME_NONE || newest + meta->length_ms <= safe_now(pipeline) - 1000 ||
             FCAP_MUTANT(PXAT_ONLY)) {
             return false; /* Its PXAT has passed: the key is gone by itself. */
         }
