@@ -208,12 +208,13 @@ tracked() { # files of the tree that git does not ignore, by pattern
     fi
 }
 
-build() { # NAME FOLDER CMAKE_ARGUMENTS...
+build() { # NAME FOLDER CMAKE_ARGUMENTS...: false only when nothing can be run
     name=$1 folder=$2
     shift 2
     check "$name" sh -c 'folder=$1; shift
         cmake -S . -B "$folder" -G Ninja -DFCAP_TEST_TIMEOUT='"$timeout_s"' "$@" &&
-        ninja -C "$folder" -j "$FCAP_TEST_JOBS"' sh "$folder" "$@"
+        ninja -C "$folder" -j "$FCAP_TEST_JOBS" -k 0' sh "$folder" "$@"
+    [ -e "$folder/CTestTestfile.cmake" ]
 }
 
 # One broker for the whole run, when the tree has one: the program says where it listens on its
