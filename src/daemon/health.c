@@ -38,14 +38,17 @@ static const char *or_else(const char *text, const char *other)
     return text[0] == '\0' ? other : text;
 }
 
-static void judge_redis(struct reasons *reasons, size_t worker, const struct fcap_worker_view *view)
+static void judge_redis(struct reasons *reasons, const struct fcap_config *config, size_t worker,
+                        const struct fcap_worker_view *view)
 {
     const struct fcap_sink_redis_status *sink = &view->sink;
+    bool is_socket = config->redis.socket != NULL;
     if (!sink->state.ready) {
-        add(reasons, "worker %zu: Redis is away: %s; %s", worker,
+        add(reasons, "worker %zu: Redis is away (%s %s): %s; %s", worker,
+            is_socket ? "redis.socket" : "redis.host",
+            is_socket ? config->redis.socket : config->redis.host,
             or_else(sink->error_text, "not connected yet"),
-            sink->error == FCAP_SINK_REDIS_ERROR_NONE ? "see redis.host, redis.port or redis.socket"
-                                                      : fcap_sink_redis_error_cure(sink->error));
+            fcap_sink_redis_error_cure(sink->error));
         for (size_t i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
             if ((sink->refused_needs >> i & 1) != 0) {
                 add(reasons, "worker %zu: Redis refuses %s (%s); the promise it carries: %s",
@@ -110,7 +113,7 @@ static void judge_task(struct reasons *reasons, const struct fcap_task_report *r
     }
 }
 
-static void judge_worker(struct reasons *reasons, size_t worker,
+static void judge_worker(struct reasons *reasons, const struct fcap_config *config, size_t worker,
                          const struct fcap_worker_view *view)
 {
     if (view->phase != FCAP_WORKER_RUNNING && view->phase != FCAP_WORKER_WAITING) {
@@ -118,7 +121,7 @@ static void judge_worker(struct reasons *reasons, size_t worker,
             view->error[0] == '\0' ? "" : ": ", view->error);
         return;
     }
-    judge_redis(reasons, worker, view);
+    judge_redis(reasons, config, worker, view);
     judge_kafka(reasons, worker, view);
     for (size_t i = 0; i < view->task_count; i++) {
         judge_task(reasons, &view->tasks[i].report);
@@ -209,7 +212,7 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
     struct reasons reasons = {&list, 0};
     size_t tasks = 0;
     for (size_t i = 0; i < view_count; i++) {
-        judge_worker(&reasons, i, &views[i]);
+        judge_worker(&reasons, config, i, &views[i]);
         tasks += views[i].task_count;
     }
     if (tasks == 0) {

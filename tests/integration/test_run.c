@@ -1,0 +1,282 @@
+/* The real fcapd against a real broker and a real Redis: counts, restarts, health, refusals. */
+#include "run_fixture.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define START_MS   20000
+#define APPLIED_MS 20000
+#define STOP_MS    12000
+#define LAG_MS     1500
+
+static struct run_fixture fixture;
+
+static const struct run_window seconds[] = {{"2s", 2000}, {"5s", 5000}, {"20s", 20000}, {NULL, 0}};
+static const struct run_window hours[] = {{"1h", 3600000}, {"2h", 7200000}, {NULL, 0}};
+
+static int setup_seconds(void **unused)
+{
+    (void)unused;
+    run_fixture_init(&fixture, "[2s, 5s, 20s]", seconds, "shutdown:\n  deadline: 10s\n");
+    return 0;
+}
+
+static int setup_hours(void **unused)
+{
+    (void)unused;
+    run_fixture_init(&fixture, "[1h, 2h]", hours, "shutdown:\n  deadline: 10s\n");
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    run_fixture_done(&fixture);
+    return 0;
+}
+
+static void start(struct run_fixture *f)
+{
+    daemon_process_start(&f->process, NULL);
+    daemon_process_await(&f->process, "/readyz", 200, START_MS);
+}
+
+static void stop(struct run_fixture *f)
+{
+    daemon_process_signal(&f->process, SIGTERM);
+    int code = daemon_process_wait(&f->process, STOP_MS);
+    if (code != 0) {
+        fail_msg("exit code %d:\n%s", code, daemon_process_log(&f->process));
+    }
+}
+
+static void test_every_key_equals_the_definition_and_goes_by_itself(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct oracle_tally tally = {0};
+    (void)unused;
+    start(f);
+    run_fixture_produce_bad(f);
+    for (int i = 0; i < 6; i++) {
+        run_fixture_produce(f, 500);
+        run_fixture_await_applied(f, APPLIED_MS);
+        run_fixture_compare(f, LAG_MS, &tally);
+    }
+    assert_true(daemon_process_metric(&f->process, "fcapd_records_rejected_total") >= 1);
+    assert_true(daemon_process_metric(&f->process, "fcapd_underflows_total") == 0);
+    int64_t gone_ms = kafka_wall_ms() + 20000 + LAG_MS;
+    while (kafka_wall_ms() < gone_ms && run_fixture_count_keys(f) > 0) {
+        run_fixture_compare(f, LAG_MS, &tally);
+        redis_server_pause_ms(300);
+    }
+    assert_int_equal(run_fixture_count_keys(f), 0);
+    run_fixture_passes(&tally, (struct oracle_minimum){5000, 2000, 300});
+    int64_t low = 0;
+    int64_t end = 0;
+    kafka_ends(kafka_test_brokers(), f->letters, 0, &low, &end);
+    assert_int_equal(end, 1);
+    stop(f);
+}
+
+static void test_a_restart_goes_on_without_projecting_everything(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct oracle_tally tally = {0};
+    (void)unused;
+    start(f);
+    run_fixture_produce(f, 2000);
+    run_fixture_await_applied(f, APPLIED_MS);
+    run_fixture_compare(f, LAG_MS, &tally);
+    stop(f);
+    assert_true(strstr(daemon_process_log(&f->process), "stopped, exit code 0") != NULL);
+    run_fixture_compare(f, LAG_MS, &tally); /* Values stay when the daemon is gone. */
+    run_fixture_produce(f, 40);
+    start(f);
+    run_fixture_await_applied(f, APPLIED_MS);
+    run_fixture_compare(f, LAG_MS, &tally);
+    assert_true(daemon_process_metric(&f->process, "fcapd_full_projections_total") == 0);
+    assert_true(daemon_process_metric(&f->process, "fcapd_records_total") == 40);
+    double sets = daemon_process_metric(&f->process, "fcapd_pushes_set_total");
+    if (sets < 1 || sets > 2 * 40 * 3) {
+        fail_msg("%.0f SETs after the restart", sets);
+    }
+    run_fixture_passes(&tally, (struct oracle_minimum){900, 900, 0});
+    stop(f);
+}
+
+static void test_kill_9_and_restart_stays_exact(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct oracle_tally tally = {0};
+    (void)unused;
+    start(f);
+    for (int i = 0; i < 3; i++) {
+        run_fixture_produce(f, 700);
+        redis_server_pause_ms(i * 130);
+        daemon_process_signal(&f->process, SIGKILL);
+        assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 128 + SIGKILL);
+        run_fixture_produce(f, 100);
+        start(f);
+        run_fixture_await_applied(f, APPLIED_MS);
+        run_fixture_compare(f, LAG_MS, &tally);
+    }
+    run_fixture_passes(&tally, (struct oracle_minimum){900, 900, 0});
+    stop(f);
+}
+
+static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct oracle_tally tally = {0};
+    (void)unused;
+    start(f);
+    run_fixture_produce(f, 1000);
+    run_fixture_await_applied(f, APPLIED_MS);
+    assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 200);
+    assert_int_equal(daemon_process_get(&f->process, "/status", NULL), 200);
+    assert_non_null(strstr(f->process.text, "\"1h\":\"complete\""));
+    assert_true(daemon_process_metric(&f->process, "fcapd_records_total") == 1000);
+    assert_true(daemon_process_metric(&f->process, "fcapd_partition_lag_records") == 0);
+    assert_true(daemon_process_metric(&f->process, "fcapd_partition_gate_open") == RUN_PARTITIONS);
+    assert_true(daemon_process_metric(&f->process, "fcapd_redis_ready") == 2);
+    assert_true(daemon_process_metric(&f->process, "fcapd_store_commits_total") >= 1);
+    assert_true(daemon_process_metric(&f->process, "process_resident_memory_bytes") > 1e6);
+    assert_null(strstr(f->process.text, "user-")); /* No user in any metric. */
+
+    redis_server_kill(&f->redis);
+    daemon_process_await(&f->process, "/readyz", 503, START_MS);
+    assert_non_null(strstr(f->process.text, "Redis is away"));
+    assert_non_null(strstr(f->process.text, "redis.host"));
+    assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 200);
+    run_fixture_produce(f, 100);
+    redis_server_restart(&f->redis, false);
+    daemon_process_await(&f->process, "/readyz", 200, START_MS);
+    run_fixture_await_applied(f, APPLIED_MS);
+    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    while (run_fixture_count_keys(f) < 2 * (long)oracle_user_count(f->oracle)) {
+        assert_true(redis_server_monotonic_ms() < deadline_ms);
+        redis_server_pause_ms(50);
+    }
+    run_fixture_compare(f, LAG_MS, &tally);
+    run_fixture_passes(&tally, (struct oracle_minimum){250, 250, 0});
+    const char *log = daemon_process_log(&f->process);
+    assert_non_null(strstr(log, "Redis is away"));
+    assert_non_null(strstr(log, "Redis answers"));
+    assert_null(strstr(log, "user-"));
+    stop(f);
+}
+
+static void test_inspect_needs_the_token_and_says_the_same_stopped(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    static const char *const arguments[] = {"--user", "user-9", NULL};
+    char running[1024];
+    (void)unused;
+    start(f);
+    run_fixture_produce(f, 1000);
+    run_fixture_await_applied(f, APPLIED_MS);
+    assert_int_equal(daemon_process_get(&f->process, "/inspect?user=user-9", NULL), 401);
+    assert_int_equal(daemon_process_get(&f->process, "/hot-users", "wrong"), 401);
+    assert_int_equal(daemon_process_get(&f->process, "/hot-users", "secret-token"), 200);
+    assert_non_null(strstr(f->process.text, "\"user\":\"user-"));
+    assert_int_equal(daemon_process_get(&f->process, "/inspect?user=user-9", "secret-token"), 200);
+    const char *counts = strstr(f->process.text, "\"counts\":{\"");
+    assert_non_null(counts);
+    (void)snprintf(running, sizeof running, "%.*s", (int)strcspn(counts, "}"), counts);
+    assert_int_equal(daemon_process_command(&f->process, "inspect", arguments, NULL), 0);
+    assert_non_null(strstr(f->process.text, running));
+
+    daemon_process_signal(&f->process, SIGKILL);
+    assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 128 + SIGKILL);
+    assert_int_equal(daemon_process_command(&f->process, "inspect", arguments, NULL), 0);
+    assert_non_null(strstr(f->process.text, "\"running\":false"));
+    if (strstr(f->process.text, running) == NULL) {
+        fail_msg("%s is not in %s", running, f->process.text);
+    }
+    assert_int_equal(daemon_process_command(&f->process, "check", NULL, NULL), 0);
+    assert_non_null(strstr(f->process.text, "4 partitions"));
+    assert_non_null(strstr(f->process.text, "0 failures"));
+}
+
+static void test_a_member_with_the_same_id_ends_the_older_one(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct daemon_process second;
+    char yaml[4096];
+    (void)unused;
+    run_fixture_yaml(f, "two", "[1h, 2h]", "", yaml, sizeof yaml);
+    daemon_process_init(&second, yaml);
+    start(f);
+    daemon_process_start(&second, NULL);
+    int code = daemon_process_wait(&f->process, START_MS);
+    daemon_process_done(&second);
+    assert_int_equal(code, 75);
+    assert_non_null(strstr(daemon_process_log(&f->process), "instance"));
+}
+
+static void test_a_stop_while_redis_hangs_ends_in_time_and_a_second_signal_at_once(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    (void)unused;
+    start(f);
+    run_fixture_produce(f, 500);
+    run_fixture_await_applied(f, APPLIED_MS);
+    redis_server_freeze(&f->redis);
+    run_fixture_produce(f, 500);
+    daemon_process_signal(&f->process, SIGTERM);
+    int64_t begun_ms = redis_server_monotonic_ms();
+    int code = daemon_process_wait(&f->process, STOP_MS);
+    assert_int_equal(code, 75);
+    assert_in_range(redis_server_monotonic_ms() - begun_ms, 0, 10500);
+
+    daemon_process_start(&f->process, NULL);
+    daemon_process_await(&f->process, "/livez", 200, START_MS);
+    daemon_process_await(&f->process, "/readyz", 503, START_MS);
+    redis_server_thaw(&f->redis);
+    daemon_process_await(&f->process, "/readyz", 200, START_MS);
+    run_fixture_await_applied(f, APPLIED_MS);
+    redis_server_freeze(&f->redis);
+    run_fixture_produce(f, 500);
+    daemon_process_signal(&f->process, SIGTERM);
+    redis_server_pause_ms(300);
+    begun_ms = redis_server_monotonic_ms();
+    daemon_process_signal(&f->process, SIGTERM);
+    assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 75);
+    assert_in_range(redis_server_monotonic_ms() - begun_ms, 0, 1000);
+    redis_server_thaw(&f->redis);
+    start(f);
+    run_fixture_await_applied(f, APPLIED_MS);
+    struct oracle_tally tally = {0};
+    run_fixture_compare(f, LAG_MS, &tally);
+    run_fixture_passes(&tally, (struct oracle_minimum){250, 250, 0});
+    stop(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_every_key_equals_the_definition_and_goes_by_itself,
+                                        setup_seconds, teardown),
+        cmocka_unit_test_setup_teardown(test_a_restart_goes_on_without_projecting_everything,
+                                        setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_kill_9_and_restart_stays_exact, setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_pages_and_a_redis_that_goes_and_comes_back_empty,
+                                        setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_inspect_needs_the_token_and_says_the_same_stopped,
+                                        setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_a_member_with_the_same_id_ends_the_older_one,
+                                        setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_stop_while_redis_hangs_ends_in_time_and_a_second_signal_at_once, setup_hours,
+            teardown),
+    };
+    (void)kafka_test_brokers(); /* Skips the program when there is none. */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/* See daemon_process.h. */
+#include "lib/daemon_process.h"
+
+#include "lib/redis_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static char *read_all(int file)
+{
+    size_t size = 0;
+    size_t capacity = 65536;
+    char *text = malloc(capacity);
+    assert_non_null(text);
+    for (;;) {
+        ssize_t got = read(file, text + size, capacity - size - 1);
+        if (got <= 0) {
+            break;
+        }
+        size += (size_t)got;
+        if (capacity - size < 4096) {
+            capacity *= 2;
+            text = realloc(text, capacity);
+            assert_non_null(text);
+        }
+    }
+    text[size] = '\0';
+    return text;
+}
+
+static void keep(struct daemon_process *process, char *text)
+{
+    free(process->text);
+    process->text = text;
+}
+
+void daemon_process_init(struct daemon_process *process, const char *yaml)
+{
+    char path[128];
+    char text[16384];
+    *process = (struct daemon_process){0};
+    (void)snprintf(process->directory, sizeof process->directory, "/tmp/fcapd-test-XXXXXX");
+    assert_non_null(mkdtemp(process->directory));
+    process->http_port = redis_server_free_port();
+    (void)snprintf(path, sizeof path, "%s/token", process->directory);
+    write_file(path, "secret-token\n");
+    int size = snprintf(text, sizeof text,
+                        "%sstate:\n  directory: %s/state\n"
+                        "http:\n  listen: 127.0.0.1:%u\n  token_file: %s/token\n",
+                        yaml, process->directory, process->http_port, process->directory);
+    assert_true(size > 0 && (size_t)size < sizeof text);
+    (void)snprintf(path, sizeof path, "%s/fcapd.yaml", process->directory);
+    write_file(path, text);
+}
+
+static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *walk)
+{
+    (void)status;
+    (void)flag;
+    (void)walk;
+    (void)remove(path);
+    return 0;
+}
+
+void daemon_process_done(struct daemon_process *process)
+{
+    if (process->pid > 0) {
+        (void)kill(process->pid, SIGKILL);
+        (void)waitpid(process->pid, NULL, 0);
+        process->pid = 0;
+    }
+    if (process->directory[0] != '\0') {
+        (void)nftw(process->directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        process->directory[0] = '\0';
+    }
+    keep(process, NULL);
+}
+
+/* In the child. */
+static void become(const char *const *arguments, const char *const *environment, int output)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (size_t i = 0; environment != NULL && environment[i] != NULL; i++) {
+        (void)putenv((char *)(uintptr_t)environment[i]);
+    }
+    (void)dup2(output, STDOUT_FILENO);
+    (void)dup2(output, STDERR_FILENO);
+    (void)execv(FCAPD_PROGRAM, (char *const *)(uintptr_t)arguments);
+    _exit(127);
+}
+
+void daemon_process_start(struct daemon_process *process, const char *const *environment)
+{
+    char config[128];
+    char log[128];
+    (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process->directory);
+    (void)snprintf(log, sizeof log, "%s/log", process->directory);
+    const char *const arguments[] = {"fcapd", "run", "-c", config, NULL};
+    int output = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    assert_true(output >= 0);
+    process->pid = fork();
+    assert_true(process->pid >= 0);
+    if (process->pid == 0) {
+        become(arguments, environment, output);
+    }
+    (void)close(output);
+}
+
+void daemon_process_signal(struct daemon_process *process, int number)
+{
+    assert_true(process->pid > 0);
+    assert_int_equal(kill(process->pid, number), 0);
+}
+
+int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms)
+{
+    int status;
+    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    while (waitpid(process->pid, &status, WNOHANG) == 0) {
+        if (redis_server_monotonic_ms() >= deadline_ms) {
+            return -1;
+        }
+        redis_server_pause_ms(10);
+    }
+    process->pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int daemon_process_get(struct daemon_process *process, const char *path, const char *token)
+{
+    char request[1024];
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(process->http_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct timeval patience = {.tv_sec = 10};
+    int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int code = 0;
+    assert_true(connection >= 0);
+    (void)setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    int size = snprintf(request, sizeof request, "GET %s HTTP/1.0\r\n%s%s%s\r\n", path,
+                        token == NULL ? "" : "Authorization: Bearer ", token == NULL ? "" : token,
+                        token == NULL ? "" : "\r\n");
+    if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0 &&
+        send(connection, request, (size_t)size, MSG_NOSIGNAL) == size) {
+        char *text = read_all(connection);
+        char *body = strstr(text, "\r\n\r\n");
+        if (body != NULL && strlen(text) > 12) {
+            code = (int)strtol(text + 9, NULL, 10);
+            memmove(text, body + 4, strlen(body + 4) + 1);
+        }
+        keep(process, text);
+    }
+    (void)close(connection);
+    return code;
+}
+
+double daemon_process_metric(struct daemon_process *process, const char *name)
+{
+    size_t size = strlen(name);
+    double sum = -1;
+    if (daemon_process_get(process, "/metrics", NULL) != 200) {
+        return -1;
+    }
+    for (char *line = process->text; line != NULL && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        char *value = line;
+        if (strncmp(line, name, size) == 0 && (line[size] == ' ' || line[size] == '{')) {
+            value = line[size] == '{' ? strstr(line, "} ") + 1 : line + size;
+            sum = (sum < 0 ? 0 : sum) + strtod(value, NULL);
+        }
+        line = end == NULL ? NULL : end + 1;
+    }
+    return sum;
+}
+
+const char *daemon_process_log(struct daemon_process *process)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/log", process->directory);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(file >= 0);
+    keep(process, read_all(file));
+    (void)close(file);
+    return process->text;
+}
+
+void daemon_process_await(struct daemon_process *process, const char *path, int code,
+                          int64_t timeout_ms)
+{
+    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int seen;
+    while ((seen = daemon_process_get(process, path, NULL)) != code) {
+        if (redis_server_monotonic_ms() >= deadline_ms) {
+            print_error("%s: %d, not %d: %s\n", path, seen, code,
+                        process->text == NULL ? "" : process->text);
+            print_error("--- log:\n%s", daemon_process_log(process));
+            fail();
+        }
+        redis_server_pause_ms(50);
+    }
+}
+
+int daemon_process_command(struct daemon_process *process, const char *command,
+                           const char *const *arguments, const char *const *environment)
+{
+    char config[128];
+    const char *all[32] = {"fcapd", command, "-c", config};
+    size_t count = 4;
+    int channel[2];
+    int status;
+    (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process->directory);
+    for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++) {
+        assert_true(count < 31);
+        all[count++] = arguments[i];
+    }
+    all[count] = NULL;
+    assert_int_equal(pipe2(channel, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        become(all, environment, channel[1]);
+    }
+    (void)close(channel[1]);
+    keep(process, read_all(channel[0]));
+    (void)close(channel[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
