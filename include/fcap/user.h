@@ -144,6 +144,12 @@ void fcap_cache_remove(struct fcap_cache *cache, struct fcap_user *user);
 /* Called after rows were added or removed: keeps the byte count right. */
 void fcap_cache_account(struct fcap_cache *cache, size_t bytes_before, size_t bytes_after);
 
+/* Bytes of all users, without the table that finds them. */
+static inline size_t fcap_cache_user_bytes(const struct fcap_cache *cache)
+{
+    return cache->bytes - cache->slot_count * sizeof *cache->slots;
+}
+
 /* Bytes that a user takes. */
 size_t fcap_user_bytes(const struct fcap_user *user, size_t windows);
 

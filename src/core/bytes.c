@@ -137,7 +137,9 @@ struct fcap_bytes fcap_buffer_bytes(const struct fcap_buffer *buffer)
 
 struct fcap_reader fcap_reader_of(struct fcap_bytes bytes)
 {
-    return (struct fcap_reader){bytes.data, bytes.data + bytes.size, false};
+    static const uint8_t nothing[1];
+    const uint8_t *at = bytes.data != NULL ? bytes.data : nothing;
+    return (struct fcap_reader){at, at + bytes.size, false};
 }
 
 size_t fcap_reader_left(const struct fcap_reader *reader)

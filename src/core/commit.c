@@ -74,7 +74,7 @@ static void choose_users(struct fcap_pipeline *pipeline, struct commit *commit)
         defer = 0;
     }
     size_t pressure = 0;
-    if (pipeline->cache.bytes > pipeline->cache.bytes_max / 8 * 7) {
+    if (fcap_cache_user_bytes(&pipeline->cache) > pipeline->cache.bytes_max / 8 * 7) {
         pressure = pipeline->dirty_count / 2;
     }
     commit->user_count = 0;
@@ -507,6 +507,18 @@ static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms
     return FCAP_OK;
 }
 
+/* Each release costs a sync: a 64th of the longest window may lie behind H. */
+static int64_t release_step(const struct fcap_task *task)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        int64_t length = task->meta.windows[i].length_ms;
+        longest = length > longest ? length : longest;
+    }
+    int64_t step = longest / 64;
+    return step > task->meta.bucket_ms ? step : task->meta.bucket_ms;
+}
+
 /* Timers behind H are released once the commit that moved H there is durable. */
 static enum fcap_status release_history(struct fcap_pipeline *pipeline, struct fcap_task *task)
 {
@@ -517,7 +529,7 @@ static enum fcap_status release_history(struct fcap_pipeline *pipeline, struct f
     }
     if (!task->sync_wanted) {
         int64_t bound = (task->release_history_ms + 1) / width * width;
-        if (bound <= task->synced_history_ms) {
+        if (task->synced_history_ms >= 0 && bound - task->synced_history_ms < release_step(task)) {
             return FCAP_OK;
         }
         task->synced_history_ms = bound;

@@ -63,7 +63,8 @@ static uint64_t stripes(const uint8_t **at, const uint8_t *end, uint64_t seed)
 
 uint64_t fcap_hash64(struct fcap_bytes bytes, uint64_t seed)
 {
-    const uint8_t *at = bytes.data;
+    static const uint8_t nothing[1];
+    const uint8_t *at = bytes.data != NULL ? bytes.data : nothing;
     const uint8_t *end = at + bytes.size;
     uint64_t hash = bytes.size >= 32 ? stripes(&at, end, seed) : seed + PRIME_5;
     hash += bytes.size;

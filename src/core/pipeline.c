@@ -272,7 +272,8 @@ static const char *find_stall(struct fcap_pipeline *pipeline)
     if (pipeline->first.count + pipeline->second.count > settings->push_backlog_max) {
         return "values wait to be sent";
     }
-    if (pipeline->cache.bytes > settings->cache_bytes + settings->cache_bytes / 4) {
+    if (fcap_cache_user_bytes(&pipeline->cache) >
+        settings->cache_bytes + settings->cache_bytes / 4) {
         return "the record cache is full of changes";
     }
     return NULL;
@@ -296,12 +297,25 @@ static enum fcap_status serve_source(struct fcap_pipeline *pipeline, int wait_ms
     return pipeline->failure;
 }
 
+/* False while changes pile up that can neither be sent nor written: T then waits, and expiries
+ * are late rather than memory unbounded. */
+static bool has_room(const struct fcap_pipeline *pipeline)
+{
+    const struct fcap_settings *settings = &pipeline->settings;
+    return pipeline->first.count + pipeline->second.count <= settings->push_backlog_max &&
+           fcap_cache_user_bytes(&pipeline->cache) <=
+               settings->cache_bytes + settings->cache_bytes / 8;
+}
+
 static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
 {
     pipeline->work_left = pipeline->settings.work_per_step;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
-        enum fcap_status status = build_task(task);
-        status = status == FCAP_OK ? expire_task(task) : status;
+        enum fcap_status status = FCAP_OK;
+        if (has_room(pipeline)) {
+            status = build_task(task);
+            status = status == FCAP_OK ? expire_task(task) : status;
+        }
         status = status == FCAP_OK ? gate_step(task) : status;
         if (status != FCAP_OK) {
             return status;
@@ -326,10 +340,21 @@ static void read_clocks(struct fcap_pipeline *pipeline)
     pipeline->ports.sink->ops->state(pipeline->ports.sink, &pipeline->sink_state);
 }
 
-static bool has_work(const struct fcap_pipeline *pipeline)
+static bool has_flights(const struct fcap_pipeline *pipeline)
 {
-    return pipeline->flight_next != pipeline->flight_first || pipeline->first.head != NULL ||
-           pipeline->second.head != NULL || pipeline->commit_count > 0;
+    return pipeline->flight_next != pipeline->flight_first;
+}
+
+/* How long the source may wait for records: not while answers are due, and hardly while something
+ * else is under way. */
+static int source_patience_ms(const struct fcap_pipeline *pipeline, int wait_ms)
+{
+    if (has_flights(pipeline)) {
+        return 0;
+    }
+    bool busy =
+        pipeline->first.head != NULL || pipeline->second.head != NULL || pipeline->commit_count > 0;
+    return busy && wait_ms > 1 ? 1 : wait_ms;
 }
 
 static enum fcap_status project_and_commit(struct fcap_pipeline *pipeline, int wait_ms)
@@ -339,7 +364,9 @@ static enum fcap_status project_and_commit(struct fcap_pipeline *pipeline, int w
         return status;
     }
     push_send(pipeline);
-    serve_sink(pipeline, has_work(pipeline) ? wait_ms : 0);
+    bool took_records =
+        pipeline->records_left < pipeline->settings.records_per_step && !pipeline->backpressure;
+    serve_sink(pipeline, has_flights(pipeline) && !took_records && wait_ms > 0 ? 1 : 0);
     if (pipeline->monotonic_ms - pipeline->mark_opened_ms >= MARK_MS &&
         pipeline->mark_open - pipeline->mark_done < MARKS_MAX / 2) {
         push_close_mark(pipeline);
@@ -364,13 +391,12 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
         serve_sink(pipeline, wait_ms);
         return FCAP_OK;
     }
-    int source_wait_ms = has_work(pipeline) ? 0 : wait_ms;
-    enum fcap_status status = serve_source(pipeline, source_wait_ms);
+    enum fcap_status status = serve_source(pipeline, source_patience_ms(pipeline, wait_ms));
     if (status != FCAP_OK) {
         return status;
     }
     read_clocks(pipeline);
-    return project_and_commit(pipeline, source_wait_ms == 0 && wait_ms > 0 ? 1 : 0);
+    return project_and_commit(pipeline, wait_ms);
 }
 
 static bool is_drained(const struct fcap_pipeline *pipeline)
