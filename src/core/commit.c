@@ -74,8 +74,10 @@ static void choose_users(struct fcap_pipeline *pipeline, struct commit *commit)
         defer = 0;
     }
     size_t pressure = 0;
-    if (fcap_cache_user_bytes(&pipeline->cache) > pipeline->cache.bytes_max / 8 * 7) {
-        pressure = pipeline->dirty_count / 2;
+    size_t cached = pipeline->cache.count;
+    if (fcap_cache_user_bytes(&pipeline->cache) > pipeline->cache.bytes_max / 8 * 7 &&
+        pipeline->dirty_count > cached / 2) {
+        pressure = pipeline->dirty_count - cached / 4; /* Room for what has to be read. */
     }
     commit->user_count = 0;
     struct fcap_user *next;
