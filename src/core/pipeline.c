@@ -80,12 +80,13 @@ static void on_started(void *context, const struct fcap_started *started)
     if (task == NULL) {
         return;
     }
+    bool is_first = !task->started; /* A gap in the middle of reading is told once more. */
     task->started = true;
     task->start_offset = started->offset;
     task->log_start = started->log_start;
     task->end_offset = started->end;
     check_partition_count(task, started->partition_count);
-    if (!task->has_state) {
+    if (!task->has_state && is_first) {
         task->meta.next_offset = started->offset;
         if (started->offset > 0 && pipeline->settings.start == FCAP_START_LATEST) {
             task->meta.complete_since_ms = pipeline->wall_ms + pipeline->settings.future_skew_ms;
