@@ -20,7 +20,8 @@ static bool is_same(const struct fcap_sink_identity *a, const struct fcap_sink_i
 
 void gate_reached(struct fcap_task *task, int64_t offset)
 {
-    task->reached = task->reached || offset >= task->end_offset;
+    /* Before the source has answered, the end is not known. */
+    task->reached = task->reached || (task->started && offset >= task->end_offset);
 }
 
 static void remember_user(struct fcap_task *task, const struct fcap_user *user)
