@@ -7,13 +7,12 @@
 static void note_position(struct fcap_task *task, const struct fcap_record *record)
 {
     struct fcap_meta *meta = &task->meta;
-    if (!task->first_record_seen && !task->has_state && task->log_start > 0 &&
-        task->start_offset == task->log_start && record->timestamp_ms >= 0) {
-        /* The log began later than was sought: what lay before this record is missing. */
+    if (task->start_is_cut && record->timestamp_ms >= 0) {
+        /* What lay before this record is missing, and nothing else. */
         int64_t since = record->timestamp_ms + task->pipeline->settings.future_skew_ms;
-        meta->complete_since_ms = since > meta->complete_since_ms ? since : meta->complete_since_ms;
+        meta->complete_since_ms = since > meta->history_ms ? since : meta->history_ms;
+        task->start_is_cut = false;
     }
-    task->first_record_seen = true;
     meta->next_offset = record->offset + 1;
     meta->last_timestamp_ms = record->timestamp_ms;
     meta->last_key_hash = fcap_hash64(record->key, 0);

@@ -152,7 +152,7 @@ struct fcap_task {
     bool has_state; /* the store held a meta record */
     bool stale;     /* what the store holds is deleted by the first commit; unread until then */
     bool started;   /* the source said where reading starts */
-    bool first_record_seen;
+    bool start_is_cut; /* the log began later than was sought: its first record says when */
     bool reached; /* the end offset seen at assignment */
     bool gate_open;
     int64_t start_offset;

@@ -88,10 +88,14 @@ static void on_started(void *context, const struct fcap_started *started)
     check_partition_count(task, started->partition_count);
     if (!task->has_state && is_first) {
         task->meta.next_offset = started->offset;
-        if (started->offset > 0 && pipeline->settings.start == FCAP_START_LATEST) {
-            task->meta.complete_since_ms = pipeline->wall_ms + pipeline->settings.future_skew_ms;
-        } else if (started->offset > 0) {
-            task->meta.complete_since_ms = task->meta.history_ms;
+        bool is_cut = started->offset == started->log_start; /* What was there before? */
+        task->start_is_cut = started->offset > 0 && is_cut && !started->timestamps_unusable &&
+                             pipeline->settings.start != FCAP_START_LATEST;
+        if (started->offset > 0) {
+            task->meta.complete_since_ms =
+                is_cut || pipeline->settings.start == FCAP_START_LATEST
+                    ? pipeline->wall_ms + pipeline->settings.future_skew_ms
+                    : task->meta.history_ms;
         }
     }
     gate_reached(task, started->offset);
