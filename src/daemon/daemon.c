@@ -83,6 +83,17 @@ static int32_t count_partitions(const struct fcap_config *config)
     return probe.topic.partitions;
 }
 
+/* What the workers would find out only when Redis has answered: a property that the client refuses
+ * is an error of the configuration now. */
+static enum fcap_status check_kafka(const struct fcap_config *config, struct fcap_error *error)
+{
+    struct fcap_compose_room room;
+    struct fcap_source_kafka_settings source;
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
+    fcap_compose_source(config, &plan, 0, &room, &source);
+    return fcap_source_kafka_check(&source, error);
+}
+
 static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *error)
 {
     const struct fcap_config *config = daemon->config;
@@ -114,7 +125,8 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
 
 static enum fcap_status open_all(struct daemon *daemon, struct fcap_error *error)
 {
-    enum fcap_status status = open_shared(daemon, error);
+    enum fcap_status status = check_kafka(daemon->config, error);
+    status = status == FCAP_OK ? open_shared(daemon, error) : status;
     if (status != FCAP_OK) {
         return status;
     }
