@@ -251,10 +251,11 @@ bool fcap_ad_decode(struct fcap_bytes value, int32_t *ret_day, struct fcap_bytes
 {
     struct fcap_reader reader = fcap_reader_of(value);
     uint64_t day = fcap_reader_varint(&reader);
-    if (reader.failed || day > INT32_MAX || fcap_reader_left(&reader) == 0) {
+    size_t size = fcap_reader_left(&reader);
+    if (reader.failed || day > INT32_MAX || size == 0 || size > UINT16_MAX) {
         return false;
     }
     *ret_day = (int32_t)day;
-    *ret_id = fcap_reader_take(&reader, fcap_reader_left(&reader));
+    *ret_id = fcap_reader_take(&reader, size);
     return true;
 }

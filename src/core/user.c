@@ -14,6 +14,8 @@
 #define VERSION      0x10
 #define FLAG_ERASED  0x01
 #define FLAG_PARTIAL 0x02
+/* Larger ones are damage; adding a window's length to a smaller one cannot overflow. */
+#define TIME_MAX (1ull << 62)
 
 static size_t row_stride(size_t windows)
 {
@@ -204,6 +206,7 @@ static void decode_counts(struct fcap_reader *reader, bool wide, const int8_t *c
         uint64_t count;
         if (wide) {
             count = fcap_reader_varint(reader);
+            reader->failed = reader->failed || count > UINT32_MAX;
         } else {
             if (i % 4 == 0) {
                 packed = fcap_reader_u8(reader);
@@ -246,6 +249,7 @@ static enum fcap_status decode_rows(struct fcap_user *user, size_t windows,
 static int64_t read_time(struct fcap_reader *reader)
 {
     uint64_t value = fcap_reader_varint(reader);
+    reader->failed = reader->failed || value > TIME_MAX;
     return value == 0 ? FCAP_TIME_NONE : (int64_t)(value - 1);
 }
 
