@@ -49,7 +49,7 @@ static bool real_get(const char *key, struct fcap_buffer *ret_value)
     /* The size is asked too, since the text may hold NUL. */
     const char *size = redis_server_ask(&server, "STRLEN %s", key);
     assert_non_null(size);
-    long bytes = atol(size);
+    long bytes = strtol(size, NULL, 10);
     const char *value = redis_server_ask(&server, "GET %s", key);
     if (value == NULL) {
         return false;

