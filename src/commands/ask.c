@@ -139,11 +139,7 @@ enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, in
     if (config->http.listen == NULL) {
         return fcap_error_set(error, FCAP_CONFIG, "http.listen is off");
     }
-    if (!read_token(config, token, sizeof token)) {
-        return fcap_error_set(error, FCAP_CONFIG, "http.token_file is %s",
-                              config->http.token_file == NULL ? "not set"
-                                                              : "empty or cannot be read");
-    }
+    bool has_token = read_token(config, token, sizeof token);
     int connection = connect_to(config->http.listen);
     if (connection < 0) {
         return fcap_error_set(error, FCAP_UNAVAILABLE, "http.listen %s: no connection: %s",
@@ -152,9 +148,13 @@ enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, in
     /* HTTP/1.0: the end of the connection is the end of the body. */
     fcap_buffer_put_text(&request, "GET ");
     fcap_buffer_put_text(&request, path);
-    fcap_buffer_put_text(&request, " HTTP/1.0\r\nAuthorization: Bearer ");
-    fcap_buffer_put_text(&request, token);
-    fcap_buffer_put_text(&request, "\r\n\r\n");
+    fcap_buffer_put_text(&request, " HTTP/1.0\r\n");
+    if (has_token) {
+        fcap_buffer_put_text(&request, "Authorization: Bearer ");
+        fcap_buffer_put_text(&request, token);
+        fcap_buffer_put_text(&request, "\r\n");
+    }
+    fcap_buffer_put_text(&request, "\r\n");
     enum fcap_status status;
     if (exchange(connection, &request, &answer)) {
         status = take_answer(&answer, ret_code, ret_body, error);

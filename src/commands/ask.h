@@ -4,9 +4,9 @@
 
 #include "fcap/config.h"
 
-/* GETs `path` from http.listen with the token of http.token_file; the body is appended to
- * `ret_body` and the HTTP status is given. UNAVAILABLE: nobody answers; CONFIG: http.listen is off
- * or the token cannot be read. */
+/* GETs `path` from http.listen, with the token of http.token_file when it can be read; the body is
+ * appended to `ret_body` and the HTTP status is given (the server says when a token is due).
+ * UNAVAILABLE: nobody answers; CONFIG: http.listen is off. */
 enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, int *ret_code,
                           struct fcap_buffer *ret_body, struct fcap_error *error) FCAP_MUST_USE;
 

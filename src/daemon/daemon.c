@@ -94,22 +94,34 @@ static enum fcap_status check_kafka(const struct fcap_config *config, struct fca
     return fcap_source_kafka_check(&source, error);
 }
 
+/* First what can be refused quickly, then the pages, so that probes are answered while the state is
+ * opened, then the state. */
 static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *error)
 {
     const struct fcap_config *config = daemon->config;
     struct fcap_store_settings store;
-    struct fcap_memory_plan plan = fcap_memory_plan_make(config, count_partitions(config));
+    enum fcap_status status = check_kafka(config, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
     daemon->board = fcap_board_open((size_t)config->workers);
     daemon->questions = fcap_questions_open((size_t)config->workers);
     daemon->keyed_slots = calloc(FCAP_KEYED_SLOTS, sizeof *daemon->keyed_slots);
     FCAP_ASSERT(daemon->keyed_slots != NULL);
+    struct fcap_server_settings server = {config, daemon->board, daemon->questions};
+    status = fcap_server_open(&server, &daemon->server, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, count_partitions(config));
     fcap_compose_store(config, &plan, &store);
-    enum fcap_status status = fcap_store_rocksdb_open(&store, &daemon->db, error);
+    status = fcap_store_rocksdb_open(&store, &daemon->db, error);
     if (status != FCAP_OK) {
         fcap_error_prefix(error, "state.directory");
         return status;
     }
     FCAP_INFO("state opened: %s", config->state.directory);
+    fcap_server_attach(daemon->server, daemon->db);
     daemon->shared = (struct fcap_worker_shared){
         .config = config,
         .plan = plan,
@@ -125,14 +137,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
 
 static enum fcap_status open_all(struct daemon *daemon, struct fcap_error *error)
 {
-    enum fcap_status status = check_kafka(daemon->config, error);
-    status = status == FCAP_OK ? open_shared(daemon, error) : status;
-    if (status != FCAP_OK) {
-        return status;
-    }
-    struct fcap_server_settings server = {daemon->config, daemon->board, daemon->questions,
-                                          daemon->db};
-    status = fcap_server_open(&server, &daemon->server, error);
+    enum fcap_status status = open_shared(daemon, error);
     if (status != FCAP_OK) {
         return status;
     }

@@ -113,9 +113,15 @@ static void judge_task(struct reasons *reasons, const struct fcap_task_report *r
     }
 }
 
-static void judge_worker(struct reasons *reasons, const struct fcap_config *config, size_t worker,
+static void judge_worker(struct reasons *reasons, const struct fcap_config *config,
+                         const struct fcap_health_facts *facts, size_t worker,
                          const struct fcap_worker_view *view)
 {
+    if (view->published_ms != 0 && facts->now_ms - view->published_ms > FCAP_READY_STALE_MS) {
+        add(reasons,
+            "worker %zu has said nothing for %lld ms: it is busy with one long task or hangs",
+            worker, (long long)(facts->now_ms - view->published_ms));
+    }
     if (view->phase != FCAP_WORKER_RUNNING && view->phase != FCAP_WORKER_WAITING) {
         add(reasons, "worker %zu is %s%s%s", worker, fcap_worker_phase_name(view->phase),
             view->error[0] == '\0' ? "" : ": ", view->error);
@@ -129,9 +135,12 @@ static void judge_worker(struct reasons *reasons, const struct fcap_config *conf
 }
 
 static void judge_store(struct reasons *reasons, const struct fcap_worker_view *views,
-                        size_t view_count, const struct fcap_health_store *store)
+                        size_t view_count, const struct fcap_health_facts *facts)
 {
-    bool is_failing = store->write_stopped;
+    bool is_failing = facts->write_stopped;
+    if (!facts->is_state_open) {
+        add(reasons, "the state is being opened (its log is replayed): state.directory");
+    }
     for (size_t i = 0; i < view_count; i++) {
         is_failing = is_failing || views[i].commit_failing_since_ms != 0;
     }
@@ -139,7 +148,7 @@ static void judge_store(struct reasons *reasons, const struct fcap_worker_view *
         add(reasons,
             "the state takes no commits: %s; look at the disk under state.directory (space, "
             "read-only, errors)",
-            or_else(store->last_error, "RocksDB has stopped writes"));
+            or_else(facts->last_store_error, "RocksDB has stopped writes"));
     }
 }
 
@@ -205,14 +214,14 @@ static void put_worker(const struct fcap_config *config, const struct fcap_worke
 }
 
 bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worker_view *views,
-                       size_t view_count, const struct fcap_health_store *store,
+                       size_t view_count, const struct fcap_health_facts *facts,
                        struct fcap_buffer *body)
 {
     struct fcap_buffer list = {0};
     struct reasons reasons = {&list, 0};
     size_t tasks = 0;
     for (size_t i = 0; i < view_count; i++) {
-        judge_worker(&reasons, config, i, &views[i]);
+        judge_worker(&reasons, config, facts, i, &views[i]);
         tasks += views[i].task_count;
     }
     if (tasks == 0) {
@@ -220,7 +229,7 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
             "no partition is assigned yet: the group has not settled, there are more members than "
             "partitions, or kafka.topic does not exist");
     }
-    judge_store(&reasons, views, view_count, store);
+    judge_store(&reasons, views, view_count, facts);
     fcap_buffer_put_text(body, reasons.count == 0 ? "{\"ready\":true,\"reasons\":["
                                                   : "{\"ready\":false,\"reasons\":[");
     fcap_buffer_put_bytes(body, fcap_buffer_bytes(&list));
@@ -240,7 +249,8 @@ bool fcap_health_live(const struct fcap_board *board, const struct fcap_worker_v
     bool is_live = true;
     for (size_t i = 0; i < fcap_board_workers(board); i++) {
         int64_t still_ms = now_ms - fcap_board_beat_ms(board, i);
-        if (views[i].phase < FCAP_WORKER_ENDED && still_ms > FCAP_LIVE_STILL_MS) {
+        if (views[i].phase > FCAP_WORKER_STARTING && views[i].phase < FCAP_WORKER_ENDED &&
+            still_ms > FCAP_LIVE_STILL_MS) {
             char text[96];
             (void)snprintf(text, sizeof text, "worker %zu has stood still for %lld ms\n", i,
                            (long long)still_ms);

@@ -8,10 +8,15 @@
 /* A worker's loop that has stood still for longer is not alive. Below the watchdog's bound. */
 #define FCAP_LIVE_STILL_MS 60000
 
+/* A running worker that has said nothing for longer is not ready: its view tells the past. */
+#define FCAP_READY_STALE_MS 5000
+
 /* What is judged besides the views. */
-struct fcap_health_store {
-    bool write_stopped;     /* RocksDB takes no writes */
-    const char *last_error; /* of the store; may be empty */
+struct fcap_health_facts {
+    int64_t now_ms;               /* CLOCK_MONOTONIC */
+    bool is_state_open;           /* false: it is still being opened */
+    bool write_stopped;           /* RocksDB takes no writes */
+    const char *last_store_error; /* may be empty */
 };
 
 /* Appends the body {"ready":..,"reasons":[..],"workers":[..]} and gives whether the daemon is
@@ -19,11 +24,11 @@ struct fcap_health_store {
  * Each reason names what is wrong, the key where one is at fault, and the cure. Window readiness
  * and gaps stand in the body and do not make it unready. */
 bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worker_view *views,
-                       size_t view_count, const struct fcap_health_store *store,
+                       size_t view_count, const struct fcap_health_facts *facts,
                        struct fcap_buffer *body);
 
-/* True when every worker's loop has moved within FCAP_LIVE_STILL_MS, or has ended on purpose. The
- * body names those that have not. */
+/* True when every worker's loop has moved within FCAP_LIVE_STILL_MS, has not begun yet (the state
+ * may take long to open) or has ended. The body names those that have not. */
 bool fcap_health_live(const struct fcap_board *board, const struct fcap_worker_view *views,
                       int64_t now_ms, struct fcap_buffer *body);
 

@@ -19,7 +19,8 @@ struct fcap_server {
     struct fcap_worker_view *views; /* the HTTP thread's copy */
     struct fcap_http_route routes[ROUTES];
     struct fcap_http *http;
-    int64_t start_ms; /* wall clock */
+    int64_t start_ms;              /* wall clock */
+    struct fcap_store_rocksdb *db; /* atomic; NULL: not open yet */
 };
 
 static size_t workers_of(const struct fcap_server *server)
@@ -42,12 +43,21 @@ static void serve_live(void *context, const struct fcap_http_request *request,
 static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics *ret_metrics,
                           struct fcap_buffer *body)
 {
-    struct fcap_error last;
+    struct fcap_store_rocksdb *db = __atomic_load_n(&server->db, __ATOMIC_ACQUIRE);
+    struct fcap_error last = {""};
+    *ret_metrics = (struct fcap_store_metrics){0};
+    if (db != NULL) {
+        fcap_store_rocksdb_metrics(db, ret_metrics);
+        fcap_store_rocksdb_last_error(db, &last);
+    }
     fcap_board_read(server->settings.board, server->views);
-    fcap_store_rocksdb_metrics(server->settings.db, ret_metrics);
-    fcap_store_rocksdb_last_error(server->settings.db, &last);
-    struct fcap_health_store store = {ret_metrics->write_stopped != 0, last.text};
-    return fcap_health_ready(server->settings.config, server->views, workers_of(server), &store,
+    struct fcap_health_facts facts = {
+        .now_ms = fcap_clock_os_monotonic_ms(),
+        .is_state_open = db != NULL,
+        .write_stopped = ret_metrics->write_stopped != 0,
+        .last_store_error = last.text,
+    };
+    return fcap_health_ready(server->settings.config, server->views, workers_of(server), &facts,
                              body);
 }
 
@@ -205,6 +215,13 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
     FCAP_INFO("HTTP on %s (port %d)", settings->config->http.listen, fcap_http_port(server->http));
     *ret_server = server;
     return FCAP_OK;
+}
+
+void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *db)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->db, db, __ATOMIC_RELEASE);
+    }
 }
 
 void fcap_server_close(struct fcap_server *server)

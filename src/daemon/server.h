@@ -18,15 +18,19 @@ struct fcap_server_settings {
     const struct fcap_config *config;
     struct fcap_board *board;
     struct fcap_questions *questions;
-    struct fcap_store_rocksdb *db;
 };
 
 struct fcap_server;
 
-/* Binds http.listen; a NULL server when it is off. */
+/* Binds http.listen; a NULL server when it is off. Serves before the state is open, because opening
+ * it may take longer than a liveness probe waits. */
 enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
                                   struct fcap_server **ret_server,
                                   struct fcap_error *error) FCAP_MUST_USE;
+
+/* Tells the pages about the state once it is open; it must stay open until fcap_server_close(). A
+ * NULL server is fine. */
+void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *db);
 
 /* NULL is fine. */
 void fcap_server_close(struct fcap_server *server);

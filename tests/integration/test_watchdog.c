@@ -1,0 +1,95 @@
+/* The watchdog in child processes: it ends those that stand still, and only those. */
+#include "board.h"
+#include "watchdog.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STILL_MS 600
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Two workers; number 1 beats for beats_ms, number 0 for ever. Exits with 0 after 10 s. */
+static pid_t start(long beats_ms, long end_ms)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) {
+        return pid;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+    struct fcap_board *board = fcap_board_open(2);
+    struct fcap_watchdog *watchdog = fcap_watchdog_open(board, STILL_MS);
+    if (end_ms > 0) {
+        fcap_watchdog_expect_end(watchdog, end_ms);
+    }
+    for (long ms = 0; ms < 10000; ms += 20) {
+        fcap_board_beat(board, 0);
+        if (ms < beats_ms) {
+            fcap_board_beat(board, 1);
+        }
+        pause_ms(20);
+    }
+    _exit(0);
+}
+
+static int code_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void test_a_worker_that_stands_still_ends_the_process(void **unused)
+{
+    (void)unused;
+    assert_int_equal(code_of(start(300, 0)), FCAP_WATCHDOG_EXIT_STILL);
+}
+
+static void test_a_stop_that_takes_too_long_ends_the_process(void **unused)
+{
+    (void)unused;
+    assert_int_equal(code_of(start(100000, 500)), FCAP_WATCHDOG_EXIT_DEADLINE);
+}
+
+static void test_time_in_which_the_process_was_stopped_does_not_count(void **unused)
+{
+    int status;
+    pid_t pid = start(100000, 0);
+    (void)unused;
+    for (int i = 0; i < 3; i++) {
+        pause_ms(250);
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        pause_ms(2 * STILL_MS);
+        assert_int_equal(kill(pid, SIGCONT), 0);
+    }
+    pause_ms(500);
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* It lives. */
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(code_of(pid), 128 + SIGKILL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_worker_that_stands_still_ends_the_process),
+        cmocka_unit_test(test_a_stop_that_takes_too_long_ends_the_process),
+        cmocka_unit_test(test_time_in_which_the_process_was_stopped_does_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
