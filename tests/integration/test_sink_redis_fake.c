@@ -244,9 +244,10 @@ static void test_every_error_is_told_apart_and_healed(void **unused)
         assert_string_equal(after.error_text, one->text);
         assert_int_equal(after.counters.errors[one->error], before.counters.errors[one->error] + 1);
         assert_true(after.error_since_ms > 0);
-        /* At once after a refusal nothing more is taken. */
-        assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_BUSY);
         assert_int_equal(sink_driver_state(&f->driver).ready, !one->reconnects);
+        if (one->reconnects) { /* Otherwise a pause of some ms, which may be over by now. */
+            assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_BUSY);
+        }
         atomic_store(&f->fake.error, NULL);
         assert_true(sink_driver_until_ready(&f->driver));
         sink_driver_set(&f->driver, "k", "v");
