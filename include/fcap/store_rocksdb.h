@@ -62,7 +62,8 @@ struct fcap_store_settings {
     bool wal; /* false: atomic flush over all families; kill -9 goes back to the last flush */
     enum fcap_store_sync sync;
     int64_t sync_interval_ms;
-    uint64_t wal_bytes_max; /* bound on all log files: the oldest memtables are flushed beyond */
+    /* All log files: beyond it the oldest memtables are flushed; up to twice while that runs. */
+    uint64_t wal_bytes_max;
     int background_jobs;
     int open_files_max; /* -1: as many as RLIMIT_NOFILE allows; always bounded by it */
     bool direct_reads;
@@ -105,6 +106,8 @@ fcap_store_rocksdb_open_read_only(const struct fcap_store_settings *settings,
                                   struct fcap_store_rocksdb **ret_db, struct fcap_error *error);
 
 /* Writes what was submitted, ends the threads, closes. Every batch belongs to its caller again.
+ * After commits have failed with IO although there was space, RocksDB may be unable to close: then
+ * it stays open and locked until the process ends, which must be by _exit (its exit handlers wait).
  * NULL is fine. */
 void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db);
 

