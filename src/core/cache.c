@@ -157,6 +157,9 @@ bool fcap_user_may_go(const struct fcap_user *user)
 void fcap_cache_evict(struct fcap_cache *cache, size_t steps_max)
 {
     size_t mask = cache->slot_count - 1;
+    if (steps_max > cache->slot_count * 2) {
+        steps_max = cache->slot_count * 2; /* Two rounds say all: nobody else may go. */
+    }
     for (size_t steps = 0; cache->bytes > cache->bytes_max && steps < steps_max; steps++) {
         struct fcap_user *user = cache->slots[cache->hand].user;
         if (user != NULL && !user->referenced && fcap_user_may_go(user)) {
