@@ -11,6 +11,7 @@
 #define FCAP_COUNTER_LIST(X)                                                                     \
     X(records,            "records delivered by the source")                                     \
     X(events,             "events counted in at least one window")                               \
+    X(untrusted_times,    "records whose own timestamp is absent, before 2001 or in the future") \
     X(tombstones,         "users erased")                                                        \
     X(expiries,           "event x window pairs that left a window")                             \
     X(built,              "event x window pairs added to a window that was being built")         \

@@ -4,6 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What producers write before 2001 is no time but a unit error, a zero or "none". */
+#define USABLE_FROM_MS INT64_C(978307200000)
+
+/* It decides nothing about the record, but an initial load would look for offsets by such times. */
+static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_record *record)
+{
+    if (record->timestamp_ms < USABLE_FROM_MS ||
+        record->timestamp_ms > pipeline->wall_ms + pipeline->settings.future_skew_ms) {
+        FCAP_COUNT(pipeline->counters.untrusted_times, 1);
+    }
+}
+
 static void note_position(struct fcap_task *task, const struct fcap_record *record)
 {
     struct fcap_meta *meta = &task->meta;
@@ -335,6 +347,7 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
             return false; /* The offset stays: a restart reads the record again. */
         }
         note_position(task, record);
+        note_timestamp(pipeline, record);
     }
     if (reject != FCAP_REJECT_NONE) {
         FCAP_COUNT(pipeline->counters.rejects[reject], 1);
