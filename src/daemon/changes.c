@@ -148,6 +148,20 @@ static void log_kafka(const struct fcap_worker_view *before, const struct fcap_w
     }
 }
 
+/* A line for each reason, the first time; how many is a metric. */
+static void log_rejects(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
+{
+    for (int i = 0; i < FCAP_REJECT_COUNT; i++) {
+        enum fcap_reject reason = (enum fcap_reject)i;
+        if (before->counters.rejects[i] == 0 && now->counters.rejects[i] > 0 &&
+            fcap_reject_is_dead(reason)) {
+            FCAP_WARN("records are refused (%s): %s; fcapd_records_rejected_total counts them, and "
+                      "kafka.dead_letter.topic keeps them",
+                      fcap_reject_label(reason), fcap_reject_text(reason));
+        }
+    }
+}
+
 static void log_stall(const struct fcap_worker_view *before, const struct fcap_worker_view *now)
 {
     const char *stall = fcap_changes_stall(now);
@@ -171,6 +185,7 @@ void fcap_changes_log(const struct fcap_config *config, const struct fcap_worker
     log_clock(before, now);
     log_kafka(before, now);
     log_stall(before, now);
+    log_rejects(before, now);
     if (now->phase <= FCAP_WORKER_DRAINING) {
         log_tasks(config, before, now);
     }
