@@ -62,7 +62,7 @@ struct fcap_store_settings {
     bool wal; /* false: atomic flush over all families; kill -9 goes back to the last flush */
     enum fcap_store_sync sync;
     int64_t sync_interval_ms;
-    /* All log files: beyond it the oldest memtables are flushed; up to twice while that runs. */
+    /* All log files: beyond it the oldest memtables are flushed; more while that runs. */
     uint64_t wal_bytes_max;
     int background_jobs;
     int open_files_max; /* -1: as many as RLIMIT_NOFILE allows; always bounded by it */

@@ -63,6 +63,7 @@ struct fcap_store_rocksdb {
     int64_t release_sweep_ms;
     int open_files_max;
     size_t write_buffer_bytes_max; /* the largest family's: what RocksDB needs to recover */
+    bool was_full;                 /* a write failed for want of space */
     int64_t space_since_us; /* the writer's own: space is back since; 0: it is not, or well */
     pthread_t writer;
     pthread_t keeper;
@@ -110,6 +111,14 @@ struct fcap_store_rocksdb {
     uint64_t sweeps;
     struct fcap_error last_error;
 };
+
+/* Without log, RocksDB older than 8.1 cannot be trusted after a failed flush: it may hang, or lose
+ * a commit that a later flush has covered. A restart from the last good flush is safe. */
+#ifdef FCAP_HAVE_ROCKSDB_FLUSH_CFS
+#define STORE_FLUSH_IS_DOUBTFUL(db) false
+#else
+#define STORE_FLUSH_IS_DOUBTFUL(db) (!(db)->wal)
+#endif
 
 /* Sizes of what bounds this store. */
 enum { STORE_PARTITION_MAX = 0xFFFE };

@@ -3,9 +3,10 @@
  * Timers lie in the order of their buckets, so expired ones fill whole files, and deleting a file
  * costs nothing. What lingers is the file across the bound, and level-0 files, which RocksDB never
  * deletes this way. A range tombstone would clear them, but a level-0 file with one reaches from
- * the first key to the newest, so its compaction rewrites the whole family (measured in
- * docs/decisions). Instead a sweep compacts level 0 up to the bound now and then: it moves those
- * files down one level, where the next drop takes them whole. */
+ * the first key to the newest, so its compaction rewrites the whole family: 240 MB of timers, a
+ * third of them needed, cost 162 MB of compaction with a tombstone every 50 commits and none
+ * without. Instead a sweep compacts level 0 up to the bound now and then: it moves those files down
+ * one level, where the next drop takes them whole. */
 #include "store_rocksdb_internal.h"
 
 #include "fcap/assert.h"
@@ -65,6 +66,16 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
     }
     (void)pthread_mutex_unlock(&db->write_gate);
     store_remove_directory(path);
+    uint64_t errors = 0;
+    (void)rocksdb_property_int(db->db, "rocksdb.background-errors", &errors); /* Known to all. */
+    if (text == NULL && errors > 0) {
+        /* After a failed atomic flush, 7.8 was seen to lose a commit that a later one had covered.
+         */
+        (void)pthread_mutex_lock(&db->lock);
+        db->is_broken = true;
+        (void)pthread_mutex_unlock(&db->lock);
+        return FCAP_IO;
+    }
     return store_take_error(db, text);
 }
 #endif

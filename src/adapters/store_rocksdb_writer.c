@@ -92,6 +92,14 @@ static enum fcap_status give_up_in_time(struct fcap_store_rocksdb *db, enum fcap
 {
     enum { GRACE_US = 15000000 };
     struct statvfs info;
+    if (status == FCAP_NO_SPACE) {
+        (void)pthread_mutex_lock(&db->lock);
+        db->was_full = true;
+        (void)pthread_mutex_unlock(&db->lock);
+    }
+    if (status == FCAP_OK && db->was_full && STORE_FLUSH_IS_DOUBTFUL(db)) {
+        status = FCAP_NO_SPACE; /* Written, but what a sync says from now on cannot be trusted. */
+    }
     if (status != FCAP_NO_SPACE || statvfs(db->directory, &info) != 0 ||
         info.f_bavail * info.f_frsize < 2 * db->write_buffer_bytes_max) {
         db->space_since_us = 0;
@@ -101,13 +109,13 @@ static enum fcap_status give_up_in_time(struct fcap_store_rocksdb *db, enum fcap
     if (db->space_since_us == 0) {
         db->space_since_us = now_us;
     }
-    if (now_us - db->space_since_us < GRACE_US) {
+    if (!STORE_FLUSH_IS_DOUBTFUL(db) && now_us - db->space_since_us < GRACE_US) {
         return status;
     }
     (void)pthread_mutex_lock(&db->lock);
     db->is_broken = true;
     status = fcap_error_set(&db->last_error, FCAP_IO,
-                            "%s: there is space again, but RocksDB still takes no writes; restart",
+                            "%s: there is space again, but RocksDB has not recovered; restart",
                             db->directory);
     (void)pthread_mutex_unlock(&db->lock);
     return status;
