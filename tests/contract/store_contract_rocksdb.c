@@ -30,7 +30,7 @@ void __wrap_rocksdb_write(rocksdb_t *db, const rocksdb_writeoptions_t *options,
 {
     if (atomic_load(&failures) > 0) {
         (void)atomic_fetch_sub(&failures, 1);
-        *errptr = strdup("IO error: No space left on device: While appending to file: planted");
+        *errptr = strdup("Resource busy: planted");
         return;
     }
     __real_rocksdb_write(db, options, batch, errptr);
