@@ -115,8 +115,9 @@ size_t fcap_source_kafka_lags(struct fcap_source_kafka *source,
  * for what is still owned, on this thread; NULL: nobody does. NULL source is fine. Never takes much
  * longer than the close timeout, although librdkafka can hang (a hanging broker in close, a deleted
  * topic in destroy, for ever on 2.0.2): true when all is freed; false when threads of the client
- * are still at work, so that the process should end by _exit() soon. The source is gone in both
- * cases. */
+ * are still at work, so that the process should end by _exit() soon. That is also the answer before
+ * librdkafka 2.3 for a member that never got an assignment, for destroy could abort there. The
+ * source is gone in all cases. */
 bool fcap_source_kafka_close(struct fcap_source_kafka *source,
                              const struct fcap_source_handler *handler);
 

@@ -86,7 +86,7 @@ static struct letter *letter_of(struct fcap_dead_letters_kafka *letters, uint64_
     return &letters->ring[number % letters->capacity];
 }
 
-/* --- one letter's way ------------------------------------------------------------------------- */
+/* --- one letter's way --------------------------------------------------------------------- */
 
 static void finish(struct fcap_dead_letters_kafka *letters, struct letter *letter, bool written)
 {
@@ -194,8 +194,7 @@ static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, voi
     fail(letters, letter, message->err > RD_KAFKA_RESP_ERR_NO_ERROR);
 }
 
-/* --- the client ----------------------------------------------------------------------------------
- */
+/* --- the client ----------------------------------------------------------------------------- */
 
 static void on_error(rd_kafka_t *client, int error, const char *reason, void *opaque)
 {
@@ -305,8 +304,7 @@ static void serve(struct fcap_dead_letters_kafka *letters)
     }
 }
 
-/* --- the port
- * ------------------------------------------------------------------------------------- */
+/* --- the port ----------------------------------------------------------------------------- */
 
 static bool is_full(const struct fcap_dead_letters_kafka *letters, size_t size)
 {
@@ -405,8 +403,7 @@ void fcap_dead_letters_kafka_snapshot(struct fcap_dead_letters_kafka *letters,
     pthread_mutex_unlock(&letters->lock);
 }
 
-/* --- open and close
- * ---------------------------------------------------------------------------------- */
+/* --- open and close ----------------------------------------------------------------------- */
 
 static char *copy_text(const char *text)
 {

@@ -17,9 +17,9 @@
 #define NAP_MS                  5
 #define MAIN_QUEUE_MESSAGES_MAX 100
 #define LAGS_EVERY_MS           1000
+#define FIRST_SAFE_DESTROY      0x02030000
 
-/* --- what other threads may see ----------------------------------------------------------------
- */
+/* --- what other threads may see ------------------------------------------------------------- */
 
 void kafka_shared_init(struct kafka_shared *shared)
 {
@@ -152,8 +152,7 @@ static void show(struct fcap_source_kafka *source)
     }
 }
 
-/* --- poll ---------------------------------------------------------------------------------------
- */
+/* --- poll ----------------------------------------------------------------------------------- */
 
 static void die(struct fcap_source_kafka *source)
 {
@@ -275,8 +274,7 @@ struct fcap_source *fcap_source_kafka_port(struct fcap_source_kafka *source)
     return &source->port;
 }
 
-/* --- open and close ------------------------------------------------------------------------------
- */
+/* --- open and close ------------------------------------------------------------------------- */
 
 static void on_error(rd_kafka_t *client, int error, const char *reason, void *opaque)
 {
@@ -396,6 +394,13 @@ static bool leave(struct fcap_source_kafka *source, int64_t until_ms)
     return closed;
 }
 
+/* Before 2.3 destroy aborts the process when the member had joined but not got its first assignment
+ * yet (an assertion on the assignor's state). Such a client is left to the end of the process. */
+static bool may_destroy(const struct fcap_source_kafka *source)
+{
+    return rd_kafka_version() >= FIRST_SAFE_DESTROY || source->rebalances > 0;
+}
+
 /* Destroying a client can take for ever, so a thread of its own does it. */
 struct reaper {
     struct fcap_source_kafka *source;
@@ -481,6 +486,9 @@ bool fcap_source_kafka_close(struct fcap_source_kafka *source,
     pthread_mutex_lock(&source->shared.lock);
     source->shared.log = NULL; /* Its owner may go now; threads of the client may stay. */
     pthread_mutex_unlock(&source->shared.lock);
+    if (!may_destroy(source)) {
+        return false;
+    }
     bool destroyed = destroy(source, left ? until_ms : fcap_kafka_now_ms());
     return left && destroyed;
 }

@@ -89,7 +89,7 @@ static void ask(struct fcap_source_kafka *source, struct kafka_partition *partit
     kafka_helper_ask(source->helper, &lookup);
 }
 
-/* --- rebalances ----------------------------------------------------------------------------- */
+/* --- rebalances --------------------------------------------------------------------------- */
 
 static void on_assign(struct fcap_source_kafka *source, rd_kafka_topic_partition_list_t *list)
 {
@@ -202,7 +202,7 @@ void kafka_group_abandon(struct fcap_source_kafka *source)
     free(ids);
 }
 
-/* --- starts and gaps ------------------------------------------------------------------------- */
+/* --- starts and gaps ---------------------------------------------------------------------- */
 
 static void take_answers(struct fcap_source_kafka *source)
 {

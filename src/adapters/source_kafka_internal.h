@@ -59,7 +59,7 @@ void kafka_gate_init(struct kafka_gate *gate, int64_t session_ms, int64_t heartb
 void kafka_gate_polled(struct kafka_gate *gate, int64_t now_ms);
 bool kafka_gate_open(const struct kafka_gate *gate, int64_t now_ms);
 
-/* --- what other threads may see ------------------------------------------------------------ */
+/* --- what other threads may see ----------------------------------------------------------- */
 
 struct kafka_shared {
     pthread_mutex_t lock;
@@ -82,7 +82,7 @@ void kafka_shared_good(struct kafka_shared *shared);
 int32_t kafka_shared_partitions(struct kafka_shared *shared);
 void kafka_shared_log(struct kafka_shared *shared, int level, const char *text);
 
-/* --- the helper, source_kafka_helper.c ------------------------------------------------------ */
+/* --- the helper, source_kafka_helper.c ---------------------------------------------------- */
 
 /* Where to start one partition, and the answer. */
 struct kafka_lookup {
@@ -129,7 +129,7 @@ bool kafka_helper_answer(struct kafka_helper *helper, struct kafka_lookup *ret_l
 /* Keeps the newest value of a partition for the next publication. */
 void kafka_helper_publish(struct kafka_helper *helper, int32_t partition, int64_t next);
 
-/* --- source_kafka_lookup.c: on the helper's thread ------------------------------------------- */
+/* --- source_kafka_lookup.c: on the helper's thread ---------------------------------------- */
 
 /* Answers what can be answered of `lookups`; errors are noted. */
 void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
@@ -138,8 +138,7 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
                              struct kafka_shared *shared);
 
-/* --- source_kafka_publish.c: on the helper's thread --------------------------------------------
- */
+/* --- source_kafka_publish.c: on the helper's thread ----------------------------------------- */
 
 /* Sends the new values, which become old; false when there are none. Answers are counted by the
  * commit callback. */
@@ -148,8 +147,7 @@ bool kafka_publish_send(rd_kafka_t *client, const struct kafka_config *config,
 void kafka_publish_answered(struct kafka_shared *shared, rd_kafka_resp_err_t error,
                             const rd_kafka_topic_partition_list_t *offsets);
 
-/* --- the source --------------------------------------------------------------------------------
- */
+/* --- the source ----------------------------------------------------------------------------- */
 
 struct kafka_partition {
     int32_t id;

@@ -13,6 +13,9 @@
 /* How far before the end the newest record is searched: transaction markers take offsets, too. */
 #define NEWEST_SPAN 64
 
+/* Errors that have not come again for so long are over when the brokers answer. */
+#define QUIET_MS 5000
+
 /* 2001-01-01: what producers write before it is no time but a unit error or a zero. */
 #define USABLE_FROM_MS INT64_C(978307200000)
 
@@ -203,6 +206,11 @@ bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *conf
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
         pthread_mutex_lock(&shared->lock);
         shared->snapshot.topic_partitions = metadata->topics[0].partition_cnt;
+        /* On an idle topic no record says that the brokers are back. */
+        if (shared->snapshot.assigned > 0 && shared->snapshot.waiting == 0 &&
+            fcap_kafka_now_ms() - shared->snapshot.error_ms >= QUIET_MS) {
+            shared->snapshot.error_since_ms = 0;
+        }
         pthread_mutex_unlock(&shared->lock);
     } else {
         kafka_shared_error(shared, "partitions of %s: %s", config->topic, rd_kafka_err2str(error));

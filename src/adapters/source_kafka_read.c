@@ -87,7 +87,7 @@ void kafka_read_message(struct fcap_source_kafka *source, struct kafka_partition
     }
 }
 
-/* --- the two ways to read a queue ------------------------------------------------------------- */
+/* --- the two ways to read a queue --------------------------------------------------------- */
 
 static bool turn_is_over(const struct reading *reading)
 {
@@ -142,9 +142,10 @@ static void read_events(rd_kafka_queue_t *queue, struct reading *reading)
     }
 }
 
-/* The one place that chooses how a queue is read. librdkafka calls the callback way deprecated, but
- * batch calls lose records at rebalances (2.0.2) or at ends of partitions (2.8.0), and events, which
- * lose none, cost twice as much on this thread. Were the call removed, events are the fall-back. */
+/* The one place that chooses how a queue is read. librdkafka calls the callback way deprecated,
+ * but batch calls lose records at rebalances (2.0.2) or at ends of partitions (2.8.0), and events,
+ * which lose none, cost twice as much on this thread. Were the call removed, events are the
+ * fall-back. */
 static void read_queue(rd_kafka_queue_t *queue, struct reading *reading)
 {
     if (reading->source->config.read_by_events) {

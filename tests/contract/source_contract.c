@@ -41,8 +41,7 @@ static void assert_clean(const struct recorder *recorder)
     }
 }
 
-/* --- bytes --------------------------------------------------------------------------------------
- */
+/* --- bytes ---------------------------------------------------------------------------------- */
 
 struct seen {
     bool key_null, value_null;
@@ -107,8 +106,7 @@ static void test_bytes(void **state)
     world->destroy(world);
 }
 
-/* --- flow
- * ----------------------------------------------------------------------------------------- */
+/* --- flow --------------------------------------------------------------------------------- */
 
 static void test_every_record_once(void **state)
 {
@@ -218,8 +216,7 @@ static void test_may_send(void **state)
     world->destroy(world);
 }
 
-/* --- starts and gaps ----------------------------------------------------------------------------
- */
+/* --- starts and gaps ------------------------------------------------------------------------ */
 
 static void test_starts(void **state)
 {

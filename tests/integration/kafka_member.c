@@ -84,8 +84,7 @@ pid_t member_start(const char *shared_path, const struct member_options *options
     return pid;
 }
 
-/* --- the handler
- * ---------------------------------------------------------------------------------- */
+/* --- the handler -------------------------------------------------------------------------- */
 
 static void assigned(void *context, const int32_t *partitions, const uint64_t *assignments,
                      size_t count, struct fcap_start *ret_starts)

@@ -77,8 +77,7 @@ static bool wait_done(uint64_t ticket, int ms)
     return f.port->ops->done(f.port) >= ticket;
 }
 
-/* --- what arrives
- * --------------------------------------------------------------------------------- */
+/* --- what arrives ------------------------------------------------------------------------- */
 
 struct arrived {
     bool key_null, value_null;
@@ -216,8 +215,7 @@ static void test_bytes_and_headers(void **state)
     fcap_dead_letters_kafka_close(f.letters);
 }
 
-/* --- stall
- * ------------------------------------------------------------------------------------------ */
+/* --- stall -------------------------------------------------------------------------------- */
 
 static void test_stall_until_it_works(void **state)
 {
@@ -297,8 +295,7 @@ static void test_bytes_max(void **state)
     fcap_dead_letters_kafka_close(f.letters);
 }
 
-/* --- drop
- * --------------------------------------------------------------------------------------------- */
+/* --- drop --------------------------------------------------------------------------------- */
 
 static void test_drop(void **state)
 {
@@ -325,8 +322,7 @@ static void test_drop(void **state)
     fcap_dead_letters_kafka_close(f.letters);
 }
 
-/* --- the mock says no
- * ----------------------------------------------------------------------------------- */
+/* --- the mock says no --------------------------------------------------------------------- */
 
 static void test_not_idempotent(void **state)
 {
@@ -373,8 +369,7 @@ static void test_broker_away(void **state)
     mock_kafka_stop(mock);
 }
 
-/* --- settings
- * -------------------------------------------------------------------------------------------- */
+/* --- settings ----------------------------------------------------------------------------- */
 
 static void test_settings(void **state)
 {

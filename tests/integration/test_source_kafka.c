@@ -3,6 +3,7 @@
 #include "lib/kafka_broker.h"
 #include "lib/source_recorder.h"
 
+#include <librdkafka/rdkafka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -89,7 +90,7 @@ static struct fcap_source_kafka_snapshot snapshot_of(struct fcap_source_kafka *s
     return snapshot;
 }
 
-/* --- what a log can hold ---------------------------------------------------------------------- */
+/* --- what a log can hold ------------------------------------------------------------------ */
 
 static void test_transactions(void **state)
 {
@@ -165,8 +166,7 @@ static void test_codecs(void **state)
     close_clean(source, &f.recorder);
 }
 
-/* --- starts ------------------------------------------------------------------------------------
- */
+/* --- starts --------------------------------------------------------------------------------- */
 
 /* On the helper's thread: the gap between a look-up and the assignment, made visible. */
 static void produce_behind(void *context, int32_t partition)
@@ -308,8 +308,7 @@ static void test_partitions_added(void **state)
     close_clean(source, &f.recorder);
 }
 
-/* --- gaps at run time ----------------------------------------------------------------------------
- */
+/* --- gaps at run time ----------------------------------------------------------------------- */
 
 static void test_retention_overtakes(void **state)
 {
@@ -351,8 +350,7 @@ static void test_retention_overtakes(void **state)
     close_clean(source, &f.recorder);
 }
 
-/* --- the group -----------------------------------------------------------------------------------
- */
+/* --- the group ------------------------------------------------------------------------------ */
 
 static void test_progress_group(void **state)
 {
@@ -373,6 +371,18 @@ static void test_progress_group(void **state)
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 0), 42);
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 1), -1);
     port->ops->publish(port, 0, 50);
+    struct fcap_source_kafka_lag lags[2];
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
+                                    fcap_source_kafka_lags(source, lags, 2) == 2 &&
+                                        lags[0].lag == 0 && lags[1].lag == 0));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(lags[i].next, lags[i].partition == 0 ? 50 : 0);
+        assert_int_equal(lags[i].end, lags[i].next);
+    }
+    produce(1, 5);
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
+                                    fcap_source_kafka_lags(source, lags, 2) == 2 &&
+                                        lags[0].lag + lags[1].lag == 5));
     close_clean(source, &f.recorder); /* Sends the last one. */
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 0), 50);
     assert_int_equal(kafka_committed(f.brokers, f.group, f.topic, 0), -1);
@@ -484,8 +494,54 @@ static void test_fenced(void **state)
     close_clean(second, &other);
 }
 
-/* --- the broker goes away
- * -------------------------------------------------------------------------- */
+/* Closing at every early moment: 2.0.2 has had crashes and hangs there. */
+static void test_close_early(void **state)
+{
+    (void)state;
+    set_up(3, NULL);
+    produce(0, 10);
+    int freed = 0;
+    for (int i = 0; i < 30; i++) {
+        recorder_init(&f.recorder, earliest);
+        struct fcap_source_kafka *source = open_with(&f.settings);
+        struct fcap_source *port = fcap_source_kafka_port(source);
+        (void)RECORDER_POLL_UNTIL(port, &f.recorder, plenty, i * 7, false);
+        /* What never got an assignment cannot be freed there. */
+        bool may_free = rd_kafka_version() >= 0x02030000 || snapshot_of(source).rebalances > 0;
+        freed += may_free ? 1 : 0;
+        assert_int_equal(fcap_source_kafka_close(source, &f.recorder.handler), may_free);
+        assert_int_equal(recorder_owned(&f.recorder), 0);
+        assert_clean(&f.recorder);
+    }
+    assert_true(freed > 0);
+}
+
+/* Closing while the group waits for this very member. */
+static void test_close_in_rebalance(void **state)
+{
+    (void)state;
+    set_up(4, NULL);
+    struct recorder other;
+    recorder_init(&other, earliest);
+    produce(0, 100);
+    struct fcap_source_kafka *first = open_with(&f.settings);
+    struct fcap_source *a = fcap_source_kafka_port(first);
+    assert_true(
+        RECORDER_POLL_UNTIL(a, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 100));
+    struct fcap_source_kafka *second = open_with(&f.settings);
+    struct fcap_source *b = fcap_source_kafka_port(second);
+    /* The first is not polled: its REVOKE waits in the main queue. */
+    assert_false(RECORDER_POLL_UNTIL(b, &other, plenty, 1500, recorder_owned(&other) == 4));
+    int64_t before_ms = kafka_now_ms();
+    close_clean(first, &f.recorder);
+    assert_true(kafka_now_ms() - before_ms < 5000);
+    assert_int_equal(snapshot_of(second).lost, 0);
+    assert_true(RECORDER_POLL_UNTIL(b, &other, plenty, DEADLINE_MS, other.records >= 100));
+    assert_int_equal(recorder_owned(&other), 4);
+    close_clean(second, &other);
+}
+
+/* --- the broker goes away ----------------------------------------------------------------- */
 
 static void test_broker_killed(void **state)
 {
@@ -525,8 +581,22 @@ static void test_broker_killed(void **state)
     }
     assert_int_equal(snapshot_of(source).error_since_ms, 0);
 
-    /* A broker that hangs: close() keeps its own deadline. */
     close_clean(source, &f.recorder);
+
+    /* No broker at the start: tried for ever, seen, and no wait for the worker. */
+    kafka_broker_kill(broker);
+    recorder_init(&f.recorder, (struct fcap_start){.kind = FCAP_START_TIME, .time_ms = 1});
+    source = open_with(&f.settings);
+    port = fcap_source_kafka_port(source);
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
+                                    snapshot_of(source).error_since_ms > 0));
+    assert_true(snapshot_of(source).polled_ms > kafka_now_ms() - 1000);
+    kafka_broker_restart(broker);
+    assert_true(
+        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 9000));
+    close_clean(source, &f.recorder);
+
+    /* A broker that hangs: close() keeps its own deadline. */
     f.settings.close_timeout_ms = 1500;
     recorder_init(&f.recorder, earliest);
     source = open_with(&f.settings);
@@ -581,6 +651,8 @@ int main(void)
         cmocka_unit_test(test_back_pressure),
         cmocka_unit_test(test_static_restart),
         cmocka_unit_test(test_fenced),
+        cmocka_unit_test(test_close_early),
+        cmocka_unit_test(test_close_in_rebalance),
         cmocka_unit_test(test_broker_killed),
         cmocka_unit_test(test_topic_deleted), /* Last: may leave threads of the client behind. */
     };

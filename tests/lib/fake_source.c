@@ -12,8 +12,7 @@ static void *grow(void *old, size_t count, size_t size)
     return new;
 }
 
-/* --- the topic ---------------------------------------------------------------------------------
- */
+/* --- the topic ------------------------------------------------------------------------------ */
 
 static struct fake_log *log_of(const struct fake_topic *topic, int32_t partition)
 {
@@ -139,8 +138,7 @@ bool fake_topic_read(const struct fake_topic *topic, int32_t partition, int64_t 
     return true;
 }
 
-/* --- a member ------------------------------------------------------------------------------------
- */
+/* --- a member ------------------------------------------------------------------------------- */
 
 static struct fake_partition *find(const struct fake_source *source, int32_t id)
 {

@@ -9,8 +9,7 @@
 
 #include "fcap/ports.h"
 
-/* --- the topic ---------------------------------------------------------------------------------
- */
+/* --- the topic ------------------------------------------------------------------------------ */
 
 struct fake_record {
     bool present; /* false: an offset without a record (a transaction marker, compaction) */
@@ -58,8 +57,7 @@ int64_t fake_topic_end(const struct fake_topic *topic, int32_t partition);
 bool fake_topic_read(const struct fake_topic *topic, int32_t partition, int64_t offset,
                      struct fcap_record *ret_record);
 
-/* --- a member ------------------------------------------------------------------------------------
- */
+/* --- a member ------------------------------------------------------------------------------- */
 
 struct fake_partition {
     int32_t id;

@@ -38,8 +38,7 @@ void kafka_broker_restart(struct kafka_broker *broker);
 /* Brokers that a test may share: FCAP_TEST_BROKERS, else one broker started for this process. */
 const char *kafka_test_brokers(void);
 
-/* --- admin -------------------------------------------------------------------------------------
- */
+/* --- admin ---------------------------------------------------------------------------------- */
 
 /* A name that no other test of this run uses. Valid until 16 calls later. */
 const char *kafka_unique(const char *prefix);
@@ -60,8 +59,7 @@ int64_t kafka_committed(const char *brokers, const char *group, const char *topi
 void kafka_ends(const char *brokers, const char *topic, int32_t partition, int64_t *ret_low,
                 int64_t *ret_end);
 
-/* --- producer ------------------------------------------------------------------------------------
- */
+/* --- producer ------------------------------------------------------------------------------- */
 
 struct kafka_header {
     const char *name;

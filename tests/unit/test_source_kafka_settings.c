@@ -1,5 +1,5 @@
-/* The Kafka source without a broker: settings that are refused by name, the memory arithmetic, and
- * the gate. */
+/* The Kafka source without a broker: settings that are refused by name, the memory arithmetic, the
+ * gate, and messages that are not delivered. */
 #include "../../src/adapters/source_kafka_internal.h"
 
 #include <setjmp.h>
@@ -213,12 +213,60 @@ static void test_gate(void **state)
     }
 }
 
+/* --- what is dropped ---------------------------------------------------------------------- */
+
+static unsigned ends;
+
+static void count_end(void *context, int32_t partition, int64_t offset)
+{
+    (void)context;
+    (void)partition;
+    (void)offset;
+    ends++;
+}
+
+static bool no_record(void *context, const struct fcap_record *record)
+{
+    (void)context;
+    (void)record;
+    fail_msg("a record was delivered");
+    return false;
+}
+
+/* The library delivers a message twice at a rebalance, now and then; and an end that it saw before
+ * the newest record is none. */
+static void test_dropped(void **state)
+{
+    (void)state;
+    struct fcap_source_handler handler = {.record = no_record, .reached_end = count_end};
+    struct kafka_partition partition = {.id = 0, .next = 100, .started = true};
+    struct fcap_source_kafka source = {.handler = &handler, .records_left = 10};
+    rd_kafka_message_t message = {.offset = 99};
+    kafka_read_message(&source, &partition, &message);
+    assert_int_equal(source.dropped, 1);
+    assert_int_equal(source.records, 0);
+    assert_int_equal(partition.next, 100);
+    message = (rd_kafka_message_t){.err = RD_KAFKA_RESP_ERR__PARTITION_EOF, .offset = 99};
+    kafka_read_message(&source, &partition, &message);
+    assert_int_equal(ends, 0);
+    message.offset = 105; /* Markers or aborted records came last. */
+    kafka_read_message(&source, &partition, &message);
+    assert_int_equal(ends, 1);
+    assert_int_equal(partition.next, 105);
+    partition.started = false; /* Nothing before started(), and it is not lost: read again later. */
+    message = (rd_kafka_message_t){.offset = 105};
+    kafka_read_message(&source, &partition, &message);
+    assert_int_equal(source.dropped, 1);
+    assert_int_equal(partition.next, 105);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topics),      cmocka_unit_test(test_groups),
         cmocka_unit_test(test_properties),  cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_queue_bytes), cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
