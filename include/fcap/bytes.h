@@ -1,6 +1,7 @@
 /* Borrowed byte strings, growable buffers, and the integer encodings of the stored formats.
  *
- * `struct fcap_bytes` never owns; `struct fcap_buffer` always owns. Thread rule: no shared state. */
+ * `struct fcap_bytes` never owns; `struct fcap_buffer` always owns. Thread rule: no shared state.
+ */
 #ifndef FCAP_BYTES_H
 #define FCAP_BYTES_H
 

@@ -24,7 +24,7 @@ struct fcap_record {
 /* What the decoder found. Borrowed from the record or from the decoder's own memory: valid until
  * the decoder's next call. */
 struct fcap_event {
-    bool is_tombstone;     /* Null value: erase `user`. Only `user` is set. */
+    bool is_tombstone;      /* Null value: erase `user`. Only `user` is set. */
     struct fcap_bytes user; /* non-empty valid UTF-8, no NUL */
     struct fcap_bytes ad;   /* non-empty valid UTF-8, no NUL */
     int64_t time_ms;        /* Unix epoch, milliseconds */

@@ -51,9 +51,9 @@ struct fcap_start {
 /* What the source found out before it delivers a partition's first record. */
 struct fcap_started {
     int32_t partition;
-    int64_t offset;    /* where reading starts */
-    int64_t log_start; /* low watermark */
-    int64_t end;       /* end offset (LSO under read_committed) seen at assignment */
+    int64_t offset;          /* where reading starts */
+    int64_t log_start;       /* low watermark */
+    int64_t end;             /* end offset (LSO under read_committed) seen at assignment */
     int32_t partition_count; /* of the topic; 0: not known */
     /* A start by time was answered with log_start: the newest record has no usable timestamp. */
     bool timestamps_unusable;
@@ -212,8 +212,8 @@ struct fcap_sink_state {
     bool ready;          /* connected, probed, older connections of our name killed */
     uint64_t connection; /* counts connections; changes when one is replaced */
     struct fcap_sink_identity identity; /* refreshed at each connect and heartbeat */
-    bool time_known;     /* Redis TIME has been answered on this connection or an earlier one */
-    int64_t time_ms;     /* Redis TIME now, extrapolated by the monotonic clock */
+    bool time_known; /* Redis TIME has been answered on this connection or an earlier one */
+    int64_t time_ms; /* Redis TIME now, extrapolated by the monotonic clock */
 };
 
 struct fcap_sink_handler {
