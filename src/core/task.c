@@ -174,6 +174,19 @@ static uint16_t take_window_number(struct fcap_meta *meta, const struct fcap_win
     return (uint16_t)meta->next_window++;
 }
 
+/* What was late for the longest of the stored windows was not kept, though T may not have moved
+ * since they were configured: no longer window may start before it. */
+static void raise_history(struct fcap_meta *meta)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < meta->window_count; i++) {
+        longest = meta->windows[i].length_ms > longest ? meta->windows[i].length_ms : longest;
+    }
+    if (longest > 0 && meta->clock_ms - longest > meta->history_ms) {
+        meta->history_ms = meta->clock_ms - longest;
+    }
+}
+
 /* Brings the stored windows in line with the configured ones: same length, same number. */
 static enum fcap_status configure_windows(struct fcap_task *task)
 {
@@ -182,6 +195,7 @@ static enum fcap_status configure_windows(struct fcap_task *task)
     struct fcap_window_meta old[FCAP_WINDOWS_MAX];
     size_t old_count = meta->window_count;
     memcpy(old, meta->windows, sizeof old);
+    raise_history(meta);
     uint32_t lowest = UINT32_MAX;
     uint32_t highest = 0;
     for (size_t i = 0; i < settings->window_count; i++) {
