@@ -142,8 +142,8 @@ static void test_alone_it_waits_and_says_why(void **unused)
     (void)unused;
     daemon_process_start(&process, NULL);
     daemon_process_await(&process, "/livez", 200, WAIT_MS);
-    daemon_process_await(&process, "/readyz", 503, WAIT_MS);
-    assert_says("Redis is away");
+    daemon_process_await_text(&process, "/readyz", "Redis is away", WAIT_MS);
+    assert_int_equal(daemon_process_get(&process, "/readyz", NULL), 503);
     assert_says("redis.host");
     assert_says("no partition is assigned yet");
     assert_int_equal(daemon_process_get(&process, "/metrics", NULL), 200);

@@ -207,17 +207,46 @@ const char *daemon_process_log(struct daemon_process *process)
     return process->text;
 }
 
+static bool has_died(struct daemon_process *process)
+{
+    int status;
+    if (waitpid(process->pid, &status, WNOHANG) != process->pid) {
+        return false;
+    }
+    process->pid = 0;
+    return true;
+}
+
+/* Fails the test with what was seen last. */
+static void give_up(struct daemon_process *process, const char *path, int seen)
+{
+    print_error("%s: %d: %s\n", path, seen, process->text == NULL ? "" : process->text);
+    print_error("--- log:\n%s", daemon_process_log(process));
+    fail();
+}
+
 void daemon_process_await(struct daemon_process *process, const char *path, int code,
                           int64_t timeout_ms)
 {
     int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
     int seen;
     while ((seen = daemon_process_get(process, path, NULL)) != code) {
-        if (redis_server_monotonic_ms() >= deadline_ms) {
-            print_error("%s: %d, not %d: %s\n", path, seen, code,
-                        process->text == NULL ? "" : process->text);
-            print_error("--- log:\n%s", daemon_process_log(process));
-            fail();
+        if (redis_server_monotonic_ms() >= deadline_ms || has_died(process)) {
+            give_up(process, path, seen);
+        }
+        redis_server_pause_ms(50);
+    }
+}
+
+void daemon_process_await_text(struct daemon_process *process, const char *path, const char *text,
+                               int64_t timeout_ms)
+{
+    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int seen;
+    while ((seen = daemon_process_get(process, path, NULL)) == 0 ||
+           strstr(process->text, text) == NULL) {
+        if (redis_server_monotonic_ms() >= deadline_ms || has_died(process)) {
+            give_up(process, path, seen);
         }
         redis_server_pause_ms(50);
     }

@@ -36,6 +36,9 @@ double daemon_process_metric(struct daemon_process *process, const char *name);
 /* Polls a page until its status is `code`. Fails the test with body and log otherwise. */
 void daemon_process_await(struct daemon_process *process, const char *path, int code,
                           int64_t timeout_ms);
+/* Polls a page until its body holds `text`; the same otherwise. */
+void daemon_process_await_text(struct daemon_process *process, const char *path, const char *text,
+                               int64_t timeout_ms);
 /* The log so far, in process->text. */
 const char *daemon_process_log(struct daemon_process *process);
 
