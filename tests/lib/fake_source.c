@@ -194,7 +194,8 @@ void fake_source_redeliver(struct fake_source *source, int32_t partition, int64_
     struct fake_partition *owned = find(source, partition);
     if (owned != NULL && owned->started) {
         int64_t low = log_of(source->topic, partition)->log_start;
-        owned->next = owned->next - count > low ? owned->next - count : low;
+        int64_t next = owned->next - count > low ? owned->next - count : low;
+        owned->next = next < owned->next ? next : owned->next; /* Trimmed under us: a gap. */
         owned->end_told = false;
     }
 }
