@@ -88,7 +88,7 @@ static void choose_users(struct fcap_pipeline *pipeline, struct commit *commit)
             take_user(commit, user);
         }
     }
-    if (commit->user_count > 1) { /* The list of an empty commit may be NULL, which qsort forbids. */
+    if (commit->user_count > 1) { /* The list of an empty commit may be NULL. */
         qsort(commit->users, commit->user_count, sizeof(struct fcap_user *), compare_users);
     }
 }
