@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
 enum letter_state {
     LETTER_EMPTY,
     LETTER_WAITING, /* to be handed to the client at due_ms */
@@ -151,23 +153,29 @@ static rd_kafka_headers_t *make_headers(const struct fcap_dead_letters_kafka *le
 
 static void hand_over(struct fcap_dead_letters_kafka *letters, struct letter *letter)
 {
-    static const uint8_t nothing = 0; /* Empty is not null: it needs an address. */
-    const uint8_t *bytes = letter->bytes != NULL ? letter->bytes : &nothing;
+    static uint8_t nothing; /* Empty is not null: it needs an address. Only read. */
+    uint8_t *bytes = letter->bytes != NULL ? letter->bytes : &nothing;
     rd_kafka_headers_t *headers = make_headers(letters, letter);
-    const void *key = letter->has_key ? bytes : NULL;
-    const void *value = letter->has_value ? bytes + letter->key_size : NULL;
+    void *key = letter->has_key ? bytes : NULL;
+    void *value = letter->has_value ? bytes + letter->key_size : NULL;
     if (letter->state == LETTER_WAITING) {
         letters->waiting--;
     }
     letter->state = LETTER_SENT;
-    rd_kafka_resp_err_t error = rd_kafka_producev(
-        letters->client, RD_KAFKA_V_TOPIC(letters->topic), RD_KAFKA_V_KEY(key, letter->key_size),
-        RD_KAFKA_V_VALUE((void *)(uintptr_t)value, letter->value_size), RD_KAFKA_V_HEADERS(headers),
-        RD_KAFKA_V_OPAQUE((void *)(uintptr_t)letter->number), RD_KAFKA_V_END);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        rd_kafka_headers_destroy(headers);
-        note_error(letters, "%s: %s", letters->topic, rd_kafka_err2str(error));
-        letters->must_rebuild = letters->must_rebuild || error == RD_KAFKA_RESP_ERR__FATAL;
+    rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = letters->topic},
+        {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {key, letter->key_size}},
+        {.vtype = RD_KAFKA_VTYPE_VALUE, .u.mem = {value, letter->value_size}},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = (void *)(uintptr_t)letter->number},
+    };
+    rd_kafka_error_t *error = rd_kafka_produceva(letters->client, parts, COUNT(parts));
+    if (error != NULL) {
+        rd_kafka_headers_destroy(headers); /* The client's only when it took the letter. */
+        note_error(letters, "%s: %s", letters->topic, rd_kafka_error_string(error));
+        letters->must_rebuild =
+            letters->must_rebuild || rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__FATAL;
+        rd_kafka_error_destroy(error);
         fail(letters, letter, false);
         return;
     }

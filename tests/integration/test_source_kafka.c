@@ -1,101 +1,22 @@
 /* The Kafka source on a real broker: what the contract suite (tests/contract) does not reach. */
-#include "fcap/source_kafka.h"
-#include "lib/kafka_broker.h"
-#include "lib/source_recorder.h"
+#include "source_kafka_fixture.h"
 
-#include <librdkafka/rdkafka.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
-
-#define DEADLINE_MS 60000
-
-static const struct fcap_source_budget plenty = {.records_max = 10000, .timeout_ms = 50};
-static const struct fcap_source_budget none = {.records_max = 0, .timeout_ms = 20};
-static const struct fcap_start earliest = {.kind = FCAP_START_EARLIEST};
-
-static struct fixture {
-    const char *brokers;
-    char topic[200];
-    char group[200];
-    struct fcap_source_kafka_settings settings;
-    struct recorder recorder;
-} f;
-
-static void set_up(int partitions, const char *const *config)
-{
-    f.brokers = kafka_test_brokers();
-    (void)snprintf(f.topic, sizeof f.topic, "%s", kafka_unique("source"));
-    (void)snprintf(f.group, sizeof f.group, "%s", kafka_unique("group"));
-    f.settings = (struct fcap_source_kafka_settings){.brokers = f.brokers,
-                                                     .topic = f.topic,
-                                                     .group = f.group,
-                                                     .session_timeout_ms = 6000,
-                                                     .heartbeat_interval_ms = 300,
-                                                     .metadata_refresh_ms = 1000,
-                                                     .publish_interval_ms = 200};
-    recorder_init(&f.recorder, earliest);
-    if (partitions > 0) {
-        kafka_create_topic(f.brokers, f.topic, partitions, config);
-    }
-}
-
-static struct fcap_source_kafka *open_with(const struct fcap_source_kafka_settings *settings)
-{
-    struct fcap_error error;
-    struct fcap_source_kafka *source = NULL;
-    if (fcap_source_kafka_open(settings, &source, &error) != FCAP_OK) {
-        fail_msg("%s", error.text);
-    }
-    return source;
-}
-
-static void produce(int32_t partition, int count)
-{
-    struct kafka_producer *producer = kafka_producer_open(f.brokers, f.topic, NULL, NULL);
-    for (int i = 0; i < count; i++) {
-        kafka_producer_text(producer, partition, "value");
-    }
-    assert_int_equal(kafka_producer_flush(producer), count);
-    kafka_producer_close(producer);
-}
-
-static void assert_clean(const struct recorder *recorder)
-{
-    if (recorder->violations > 0) {
-        fail_msg("%u violations, first: %s", recorder->violations, recorder->violation);
-    }
-}
-
-static void close_clean(struct fcap_source_kafka *source, struct recorder *recorder)
-{
-    assert_true(fcap_source_kafka_close(source, &recorder->handler));
-    assert_int_equal(recorder_owned(recorder), 0);
-    assert_clean(recorder);
-}
-
-static struct fcap_source_kafka_snapshot snapshot_of(struct fcap_source_kafka *source)
-{
-    struct fcap_source_kafka_snapshot snapshot;
-    fcap_source_kafka_snapshot(source, &snapshot);
-    return snapshot;
-}
 
 /* --- what a log can hold ------------------------------------------------------------------ */
 
 static void test_transactions(void **state)
 {
     (void)state;
-    set_up(1, NULL);
+    set_up(1);
     struct kafka_producer *writer = kafka_producer_open(f.brokers, f.topic, NULL, f.topic);
     kafka_producer_begin(writer);
     for (int i = 0; i < 10; i++) {
@@ -143,7 +64,7 @@ static void test_codecs(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"none", "gzip", "snappy", "lz4", "zstd"};
-    set_up(5, NULL);
+    set_up(5);
     for (int32_t i = 0; i < 5; i++) {
         struct kafka_producer *producer = kafka_producer_open(f.brokers, f.topic, codecs[i], NULL);
         for (int k = 0; k < 2000; k++) {
@@ -180,7 +101,7 @@ static void produce_behind(void *context, int32_t partition)
 static void test_look_up_then_append(void **state)
 {
     (void)state;
-    set_up(3, NULL);
+    set_up(3);
     int64_t now_ms = kafka_wall_ms();
     struct kafka_producer *producer = kafka_producer_open(f.brokers, f.topic, NULL, NULL);
     kafka_producer_send(producer, &(struct kafka_produce){.partition = 1,
@@ -236,7 +157,7 @@ static void hold(void *context, int32_t partition)
 static void test_revoked_while_looked_up(void **state)
 {
     (void)state;
-    set_up(4, NULL);
+    set_up(4);
     for (int32_t i = 0; i < 4; i++) {
         produce(i, 100);
     }
@@ -273,7 +194,7 @@ static void test_revoked_while_looked_up(void **state)
 static void test_topic_created_later(void **state)
 {
     (void)state;
-    set_up(0, NULL);
+    set_up(0);
     struct fcap_source_kafka *source = open_with(&f.settings);
     struct fcap_source *port = fcap_source_kafka_port(source);
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
@@ -292,7 +213,7 @@ static void test_topic_created_later(void **state)
 static void test_partitions_added(void **state)
 {
     (void)state;
-    set_up(2, NULL);
+    set_up(2);
     struct fcap_source_kafka *source = open_with(&f.settings);
     struct fcap_source *port = fcap_source_kafka_port(source);
     produce(0, 3);
@@ -314,7 +235,7 @@ static void test_retention_overtakes(void **state)
 {
     (void)state;
     static char big[20000];
-    set_up(2, NULL);
+    set_up(2);
     f.settings.queues_bytes = 1; /* The floors: far less than the topic holds. */
     memset(big, 'x', sizeof big);
     struct kafka_producer *producer = kafka_producer_open(f.brokers, f.topic, NULL, NULL);
@@ -356,7 +277,7 @@ static void test_progress_group(void **state)
 {
     (void)state;
     char progress[300];
-    set_up(2, NULL);
+    set_up(2);
     (void)snprintf(progress, sizeof progress, "%s-progress", f.group);
     produce(0, 50);
     struct fcap_source_kafka *source = open_with(&f.settings);
@@ -392,7 +313,7 @@ static void test_progress_group(void **state)
 static void test_back_pressure(void **state)
 {
     (void)state;
-    set_up(2, NULL);
+    set_up(2);
     f.settings.session_timeout_ms = 3000;
     f.settings.max_poll_interval_ms = 3000;
     produce(0, 1000);
@@ -430,7 +351,7 @@ static void test_back_pressure(void **state)
 static void test_static_restart(void **state)
 {
     (void)state;
-    set_up(4, NULL);
+    set_up(4);
     struct recorder other;
     recorder_init(&other, earliest);
     struct fcap_source_kafka_settings settings[2] = {f.settings, f.settings};
@@ -465,7 +386,7 @@ static void test_static_restart(void **state)
 static void test_fenced(void **state)
 {
     (void)state;
-    set_up(2, NULL);
+    set_up(2);
     struct recorder other;
     recorder_init(&other, earliest);
     f.settings.instance_id = "the-same";
@@ -494,149 +415,6 @@ static void test_fenced(void **state)
     close_clean(second, &other);
 }
 
-/* Closing at every early moment: 2.0.2 has had crashes and hangs there. */
-static void test_close_early(void **state)
-{
-    (void)state;
-    set_up(3, NULL);
-    produce(0, 10);
-    int freed = 0;
-    for (int i = 0; i < 30; i++) {
-        recorder_init(&f.recorder, earliest);
-        struct fcap_source_kafka *source = open_with(&f.settings);
-        struct fcap_source *port = fcap_source_kafka_port(source);
-        (void)RECORDER_POLL_UNTIL(port, &f.recorder, plenty, i * 7, false);
-        /* What never got an assignment cannot be freed there. */
-        bool may_free = rd_kafka_version() >= 0x02030000 || snapshot_of(source).rebalances > 0;
-        freed += may_free ? 1 : 0;
-        assert_int_equal(fcap_source_kafka_close(source, &f.recorder.handler), may_free);
-        assert_int_equal(recorder_owned(&f.recorder), 0);
-        assert_clean(&f.recorder);
-    }
-    assert_true(freed > 0);
-}
-
-/* Closing while the group waits for this very member. */
-static void test_close_in_rebalance(void **state)
-{
-    (void)state;
-    set_up(4, NULL);
-    struct recorder other;
-    recorder_init(&other, earliest);
-    produce(0, 100);
-    struct fcap_source_kafka *first = open_with(&f.settings);
-    struct fcap_source *a = fcap_source_kafka_port(first);
-    assert_true(
-        RECORDER_POLL_UNTIL(a, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 100));
-    struct fcap_source_kafka *second = open_with(&f.settings);
-    struct fcap_source *b = fcap_source_kafka_port(second);
-    /* The first is not polled: its REVOKE waits in the main queue. */
-    assert_false(RECORDER_POLL_UNTIL(b, &other, plenty, 1500, recorder_owned(&other) == 4));
-    int64_t before_ms = kafka_now_ms();
-    close_clean(first, &f.recorder);
-    assert_true(kafka_now_ms() - before_ms < 5000);
-    assert_int_equal(snapshot_of(second).lost, 0);
-    assert_true(RECORDER_POLL_UNTIL(b, &other, plenty, DEADLINE_MS, other.records >= 100));
-    assert_int_equal(recorder_owned(&other), 4);
-    close_clean(second, &other);
-}
-
-/* --- the broker goes away ----------------------------------------------------------------- */
-
-static void test_broker_killed(void **state)
-{
-    (void)state;
-    set_up(0, NULL);
-    struct kafka_broker *broker = kafka_broker_start();
-    f.brokers = kafka_broker_address(broker);
-    f.settings.brokers = f.brokers;
-    f.settings.session_timeout_ms = 45000;
-    kafka_create_topic(f.brokers, f.topic, 3, NULL);
-    for (int32_t i = 0; i < 3; i++) {
-        produce(i, 2000);
-    }
-    struct fcap_source_kafka *source = open_with(&f.settings);
-    struct fcap_source *port = fcap_source_kafka_port(source);
-    f.recorder.stop_after = 100;
-    assert_true(
-        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 1000));
-    kafka_broker_kill(broker);
-    f.recorder.stop_after = 0;
-    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
-                                    snapshot_of(source).error_since_ms > 0));
-    int64_t before_ms = kafka_now_ms();
-    port->ops->publish(port, 0, 1);
-    assert_int_equal(port->ops->poll(port, &f.recorder.handler, none), FCAP_OK);
-    assert_true(kafka_now_ms() - before_ms < 1000); /* The worker never waits for a broker. */
-    kafka_broker_restart(broker);
-    for (int32_t i = 0; i < 3; i++) {
-        produce(i, 1000);
-    }
-    assert_true(
-        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 9000));
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(f.recorder.partitions[i].records, 3000);
-        assert_int_equal(f.recorder.partitions[i].gap_count, 0);
-        assert_int_equal(f.recorder.partitions[i].revoked_count, 0);
-    }
-    assert_int_equal(snapshot_of(source).error_since_ms, 0);
-
-    close_clean(source, &f.recorder);
-
-    /* No broker at the start: tried for ever, seen, and no wait for the worker. */
-    kafka_broker_kill(broker);
-    recorder_init(&f.recorder, (struct fcap_start){.kind = FCAP_START_TIME, .time_ms = 1});
-    source = open_with(&f.settings);
-    port = fcap_source_kafka_port(source);
-    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
-                                    snapshot_of(source).error_since_ms > 0));
-    assert_true(snapshot_of(source).polled_ms > kafka_now_ms() - 1000);
-    kafka_broker_restart(broker);
-    assert_true(
-        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 9000));
-    close_clean(source, &f.recorder);
-
-    /* A broker that hangs: close() keeps its own deadline. */
-    f.settings.close_timeout_ms = 1500;
-    recorder_init(&f.recorder, earliest);
-    source = open_with(&f.settings);
-    port = fcap_source_kafka_port(source);
-    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
-                                    recorder_started(&f.recorder) == 3));
-    (void)kill(kafka_broker_pid(broker), SIGSTOP);
-    before_ms = kafka_now_ms();
-    (void)fcap_source_kafka_close(source, &f.recorder.handler);
-    int64_t took_ms = kafka_now_ms() - before_ms;
-    (void)kill(kafka_broker_pid(broker), SIGCONT);
-    print_message("close with a hanging broker took %lld ms\n", (long long)took_ms);
-    assert_true(took_ms < 3000);
-    assert_int_equal(recorder_owned(&f.recorder), 0);
-    kafka_broker_stop(broker);
-}
-
-/* On 2.0.2 destroy never returns after this; close must. */
-static void test_topic_deleted(void **state)
-{
-    (void)state;
-    set_up(2, NULL);
-    produce(0, 10);
-    f.settings.close_timeout_ms = 3000;
-    struct fcap_source_kafka *source = open_with(&f.settings);
-    struct fcap_source *port = fcap_source_kafka_port(source);
-    assert_true(
-        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 10));
-    kafka_delete_topic(f.brokers, f.topic);
-    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
-                                    snapshot_of(source).error_since_ms > 0));
-    int64_t before_ms = kafka_now_ms();
-    bool freed = fcap_source_kafka_close(source, &f.recorder.handler);
-    int64_t took_ms = kafka_now_ms() - before_ms;
-    print_message("close after the topic was deleted took %lld ms, all freed: %s\n",
-                  (long long)took_ms, freed ? "yes" : "no");
-    assert_true(took_ms < 5000);
-    assert_int_equal(recorder_owned(&f.recorder), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -651,10 +429,6 @@ int main(void)
         cmocka_unit_test(test_back_pressure),
         cmocka_unit_test(test_static_restart),
         cmocka_unit_test(test_fenced),
-        cmocka_unit_test(test_close_early),
-        cmocka_unit_test(test_close_in_rebalance),
-        cmocka_unit_test(test_broker_killed),
-        cmocka_unit_test(test_topic_deleted), /* Last: may leave threads of the client behind. */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

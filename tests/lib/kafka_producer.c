@@ -67,30 +67,41 @@ struct kafka_producer *kafka_producer_open(const char *brokers, const char *topi
     return producer;
 }
 
+static rd_kafka_error_t *try_send(struct kafka_producer *producer,
+                                  const struct kafka_produce *record)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(record->header_count + 1);
+    for (size_t i = 0; i < record->header_count; i++) {
+        (void)rd_kafka_header_add(headers, record->headers[i].name, -1, record->headers[i].value,
+                                  (ssize_t)strlen(record->headers[i].value));
+    }
+    rd_kafka_vu_t parts[] = {
+        {.vtype = RD_KAFKA_VTYPE_TOPIC, .u.cstr = producer->topic},
+        {.vtype = RD_KAFKA_VTYPE_PARTITION, .u.i32 = record->partition},
+        {.vtype = RD_KAFKA_VTYPE_MSGFLAGS, .u.i = RD_KAFKA_MSG_F_COPY},
+        {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {(void *)(uintptr_t)record->key, record->key_size}},
+        {.vtype = RD_KAFKA_VTYPE_VALUE,
+         .u.mem = {(void *)(uintptr_t)record->value, record->value_size}},
+        {.vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = record->timestamp_ms},
+        {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
+    };
+    rd_kafka_error_t *error =
+        rd_kafka_produceva(producer->client, parts, sizeof parts / sizeof parts[0]);
+    if (error != NULL) {
+        rd_kafka_headers_destroy(headers);
+    }
+    return error;
+}
+
 void kafka_producer_send(struct kafka_producer *producer, const struct kafka_produce *record)
 {
-    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
-    do {
-        rd_kafka_headers_t *headers = rd_kafka_headers_new(record->header_count + 1);
-        for (size_t i = 0; i < record->header_count; i++) {
-            (void)rd_kafka_header_add(headers, record->headers[i].name, -1,
-                                      record->headers[i].value,
-                                      (ssize_t)strlen(record->headers[i].value));
+    rd_kafka_error_t *error = NULL;
+    while ((error = try_send(producer, record)) != NULL) {
+        if (rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+            kafka_die("produce: %s", rd_kafka_error_string(error));
         }
-        error = rd_kafka_producev(
-            producer->client, RD_KAFKA_V_TOPIC(producer->topic),
-            RD_KAFKA_V_PARTITION(record->partition), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-            RD_KAFKA_V_KEY(record->key, record->key_size),
-            RD_KAFKA_V_VALUE((void *)(uintptr_t)record->value, record->value_size),
-            RD_KAFKA_V_TIMESTAMP(record->timestamp_ms), RD_KAFKA_V_HEADERS(headers),
-            RD_KAFKA_V_END);
-        if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-            rd_kafka_headers_destroy(headers);
-            (void)rd_kafka_poll(producer->client, 10);
-        }
-    } while (error == RD_KAFKA_RESP_ERR__QUEUE_FULL);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("produce: %s", rd_kafka_err2str(error));
+        rd_kafka_error_destroy(error);
+        (void)rd_kafka_poll(producer->client, 10);
     }
     (void)rd_kafka_poll(producer->client, 0);
 }
