@@ -116,6 +116,15 @@ static int64_t safe_now(const struct fcap_pipeline *pipeline)
     return redis_ms < pipeline->wall_ms ? redis_ms : pipeline->wall_ms;
 }
 
+/* Redis may hold what another owner or an earlier run made of records that this one judged
+ * differently: what this one knows says nothing about a key's PXAT. */
+static bool may_be_foreign(const struct fcap_task *task)
+{
+    const struct fcap_pipeline *pipeline = task->pipeline;
+    return task->full.active ||
+           pipeline->monotonic_ms < task->second.due_ms + pipeline->settings.session_timeout_ms;
+}
+
 /* Fills the push of one user x window; false when nothing needs to be sent. */
 static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
 {
@@ -139,8 +148,9 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
                          partial, settings->value_bytes, &pipeline->value, &cut);
     if (!partial && !any) {
         newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
-        if (newest == FCAP_TIME_NONE || newest + meta->length_ms <= safe_now(pipeline) - 1000 ||
-            FCAP_MUTANT(PXAT_ONLY)) {
+        bool has_passed = newest == FCAP_TIME_NONE ||
+                          newest + meta->length_ms <= safe_now(pipeline) - 1000;
+        if ((has_passed && !may_be_foreign(task)) || FCAP_MUTANT(PXAT_ONLY)) {
             return false; /* Its PXAT has passed: the key is gone by itself. */
         }
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
