@@ -199,6 +199,7 @@ bool fcap_value_build(const struct fcap_user *user, size_t windows, size_t windo
     fcap_buffer_put(buffer, ",\"counts\":{", 11);
     size_t counts = buffer->size;
     size_t size_max = begin + bytes_max - (sizeof value_end - 1);
+    size_t whole_max = partial ? size_max : begin + bytes_max - 2; /* What fits is not cut. */
     bool cut = false;
     const uint32_t *row = user->rows;
     for (uint32_t i = 0; i < user->row_count && i < 32; i++) {
@@ -207,7 +208,7 @@ bool fcap_value_build(const struct fcap_user *user, size_t windows, size_t windo
     for (uint32_t i = 0; i < user->row_count && !cut; i++, row += 1 + windows) {
         if (row[1 + window] > 0) {
             put_count(buffer, ads, row[0], row[1 + window]);
-            cut = buffer->size > size_max;
+            cut = buffer->size > whole_max;
         }
     }
     bool any = buffer->size > counts;
