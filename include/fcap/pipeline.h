@@ -31,6 +31,10 @@ struct fcap_settings {
     bool check_keyed;           /* kafka.keyed: check */
     uint64_t *keyed_slots;      /* FCAP_KEYED_SLOTS zeroes shared by all workers, or NULL: users
                                    seen in two partitions are found by it; borrowed */
+    uint32_t *keyed_waiting;    /* a zero shared by all workers, or NULL: new tasks that have not
+                                   read yet what the topic held; none of them opens its gate before
+                                   all have, so that the check comes before anything is shown;
+                                   borrowed */
     bool user_from_key;         /* event.user is @key */
     bool serve_incomplete;      /* windows_incomplete: serve */
     bool stop_on_gap;           /* on_gap: stop */

@@ -149,11 +149,12 @@ struct fcap_task {
     int64_t release_history_ms; /* H of the newest written commit */
     uint64_t sync_ticket;
     bool sync_wanted;
-    bool has_state; /* the store held a meta record */
-    bool stale;     /* what the store holds is deleted by the first commit; unread until then */
-    bool started;   /* the source said where reading starts */
+    bool has_state;    /* the store held a meta record */
+    bool stale;        /* what the store holds is deleted by the first commit; unread until then */
+    bool started;      /* the source said where reading starts */
     bool start_is_cut; /* the log began later than was sought: its first record says when */
-    bool reached; /* the end offset seen at assignment */
+    bool reached;      /* the end offset seen at assignment */
+    bool keyed_waits;  /* counted in settings.keyed_waiting */
     bool gate_open;
     int64_t start_offset;
     int64_t end_offset;
@@ -335,6 +336,8 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 /* gate.c */
 enum fcap_status gate_step(struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
+void gate_begin_look(struct fcap_task *task);
+void gate_end_look(struct fcap_task *task);
 
 /* commit.c */
 enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);

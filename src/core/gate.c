@@ -24,6 +24,40 @@ void gate_reached(struct fcap_task *task, int64_t offset)
     task->reached = task->reached || (task->started && offset >= task->end_offset);
 }
 
+/* --- is the topic keyed by user? --- */
+
+/* A state's topic was looked at when the state began. */
+void gate_begin_look(struct fcap_task *task)
+{
+    const struct fcap_settings *settings = &task->pipeline->settings;
+    if (settings->check_keyed && settings->keyed_waiting != NULL && !task->has_state) {
+        __atomic_add_fetch(settings->keyed_waiting, 1, __ATOMIC_ACQ_REL);
+        task->keyed_waits = true;
+    }
+}
+
+void gate_end_look(struct fcap_task *task)
+{
+    if (task->keyed_waits) {
+        __atomic_sub_fetch(task->pipeline->settings.keyed_waiting, 1, __ATOMIC_ACQ_REL);
+        task->keyed_waits = false;
+    }
+}
+
+/* Two partitions with one user are found by whoever reads the second one; until then the first
+ * would show half of a count. */
+static bool is_looked_at(struct fcap_task *task)
+{
+    const struct fcap_settings *settings = &task->pipeline->settings;
+    if (task->started && task->reached) {
+        gate_end_look(task);
+    }
+    return task->has_state || !settings->check_keyed || settings->keyed_waiting == NULL ||
+           __atomic_load_n(settings->keyed_waiting, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* --- the gate --- */
+
 static void remember_user(struct fcap_task *task, const struct fcap_user *user)
 {
     fcap_buffer_put_be16(&task->second.ids, user->size);
@@ -60,8 +94,9 @@ static void try_to_open(struct fcap_task *task)
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_sink_state *sink = &pipeline->sink_state;
     gate_reached(task, task->meta.next_offset);
-    if (!task->started || !task->reached || !sink->ready || !is_known(&sink->identity) ||
-        pipeline->letter.active) {
+    bool looked_at = is_looked_at(task);
+    if (!task->started || !task->reached || !looked_at || !sink->ready ||
+        !is_known(&sink->identity) || pipeline->letter.active) {
         return;
     }
     if (task->meta.clock_ms < clock_target(task) && !FCAP_MUTANT(GATE_EARLY)) {

@@ -335,6 +335,7 @@ enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, ui
         return core_fail(pipeline, status, "claim a partition");
     }
     status = load_state(task, dropped_ms, ret_start);
+    gate_begin_look(task);
     task->committed_offset = task->has_state ? task->meta.next_offset : NO_OFFSET;
     return status;
 }
@@ -358,6 +359,7 @@ static void drop_users(struct fcap_pipeline *pipeline, struct fcap_task *task)
 
 void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task)
 {
+    gate_end_look(task);
     commit_forget(pipeline, task);
     push_forget(pipeline, task);
     drop_users(pipeline, task);

@@ -33,6 +33,7 @@ struct daemon {
     struct fcap_server *server;
     struct fcap_worker *workers[WORKERS_MAX];
     uint64_t *keyed_slots;
+    uint32_t keyed_waiting;
     unsigned ended; /* workers; atomic */
 };
 
@@ -129,6 +130,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         .questions = daemon->questions,
         .db = daemon->db,
         .keyed_slots = daemon->keyed_slots,
+        .keyed_waiting = &daemon->keyed_waiting,
         .ended = on_worker_ended,
         .ended_context = daemon,
     };

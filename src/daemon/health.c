@@ -99,7 +99,8 @@ static void judge_task(struct reasons *reasons, const struct fcap_task_report *r
                             : report->clock_held ? "its clock waits for Redis TIME"
                             : report->clock_lag_ms > FCAP_CLOCK_OFFSET_MS
                                 ? "its clock catches up with the wall clock"
-                                : "waits for its start offset or its epoch";
+                                : "waits for its start offset, its epoch, or the first look at the "
+                                  "other partitions";
         add(reasons,
             "partition %d: the gate to Redis is closed: it %s (offset %lld of %lld, clock %lld ms "
             "behind)",
