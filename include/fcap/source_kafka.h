@@ -41,7 +41,8 @@ struct fcap_source_kafka_settings {
     int publish_interval_ms;   /* default 5000 */
     int close_timeout_ms;      /* default 10000 */
     bool read_by_events;       /* the fall-back way to read partition queues; see read_queue() */
-    /* Lines that librdkafka would print. Called from its threads; NULL: dropped. */
+    /* Lines that librdkafka would print. Called from its threads, which wait meanwhile; must not
+     * call the source. NULL: dropped. */
     void (*log)(void *context, int level, const char *text);
     void *log_context;
     /* Tests only: called on the helper thread between a look-up and its hand-over. */

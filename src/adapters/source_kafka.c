@@ -478,7 +478,7 @@ bool fcap_source_kafka_close(struct fcap_source_kafka *source,
     int64_t until_ms = fcap_kafka_now_ms() + source->config.close_timeout_ms;
     source->closing = true;
     source->handler = handler;
-    kafka_helper_stop(source->helper);
+    /* The helper ends after that: what revoked() publishes still goes out. */
     bool left = leave(source, until_ms);
     /* Usually nothing is left: revoked by the last callback. Else the coordinator did not answer,
      * and another owner may be at work once the session has ended. */

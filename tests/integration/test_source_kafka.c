@@ -273,6 +273,15 @@ static void test_retention_overtakes(void **state)
 
 /* --- the group ------------------------------------------------------------------------------ */
 
+static struct fcap_source *last_words;
+static void (*revoke_as_usual)(void *context, const int32_t *partitions, size_t count, bool lost);
+
+static void publish_when_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
+{
+    last_words->ops->publish(last_words, 0, 50);
+    revoke_as_usual(context, partitions, count, lost);
+}
+
 static void test_progress_group(void **state)
 {
     (void)state;
@@ -291,7 +300,6 @@ static void test_progress_group(void **state)
                                     snapshot_of(source).published >= 1));
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 0), 42);
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 1), -1);
-    port->ops->publish(port, 0, 50);
     struct fcap_source_kafka_lag lags[2];
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
                                     fcap_source_kafka_lags(source, lags, 2) == 2 &&
@@ -304,10 +312,37 @@ static void test_progress_group(void **state)
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
                                     fcap_source_kafka_lags(source, lags, 2) == 2 &&
                                         lags[0].lag + lags[1].lag == 5));
-    close_clean(source, &f.recorder); /* Sends the last one. */
+    /* The last commit of a task is known only when it is revoked. */
+    last_words = port;
+    revoke_as_usual = f.recorder.handler.revoked;
+    f.recorder.handler.revoked = publish_when_revoked;
+    close_clean(source, &f.recorder);
     assert_int_equal(kafka_committed(f.brokers, progress, f.topic, 0), 50);
     assert_int_equal(kafka_committed(f.brokers, f.group, f.topic, 0), -1);
     assert_int_equal(kafka_committed(f.brokers, f.group, f.topic, 1), -1);
+}
+
+/* Both partitions hold far more than is read: neither may wait for the other's end. */
+static void test_fairness(void **state)
+{
+    (void)state;
+    struct fcap_source_kafka_lag lags[2];
+    set_up(2);
+    produce(0, 20000);
+    produce(1, 20000);
+    struct fcap_source_kafka *source = open_with(&f.settings);
+    struct fcap_source *port = fcap_source_kafka_port(source);
+    /* An end is known when the first fetch of that partition has come. */
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
+                                    fcap_source_kafka_lags(source, lags, 2) == 2 &&
+                                        lags[0].end == 20000 && lags[1].end == 20000));
+    assert_int_equal(f.recorder.records, 0);
+    struct fcap_source_budget some = {.records_max = 500, .timeout_ms = 50};
+    assert_true(
+        RECORDER_POLL_UNTIL(port, &f.recorder, some, DEADLINE_MS, f.recorder.records >= 10000));
+    assert_true(f.recorder.partitions[0].records >= 3000);
+    assert_true(f.recorder.partitions[1].records >= 3000);
+    close_clean(source, &f.recorder);
 }
 
 static void test_back_pressure(void **state)
@@ -426,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_partitions_added),
         cmocka_unit_test(test_retention_overtakes),
         cmocka_unit_test(test_progress_group),
+        cmocka_unit_test(test_fairness),
         cmocka_unit_test(test_back_pressure),
         cmocka_unit_test(test_static_restart),
         cmocka_unit_test(test_fenced),
