@@ -1,0 +1,429 @@
+/* Field reports through the whole daemon: what happens to Redis. */
+#include "lib/fake_redis.h"
+#include "live.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define USERS      10000
+#define PARTITIONS 4
+#define ZEROS      "00000000-0000-0000-0000-000000000000"
+#define VALUE_MAX  4096
+#define ADS_MAX    200
+/* The daemon asks Redis for its identity every 2 s; a projection that repeats itself shows. */
+#define HEARTBEATS_MS 7000
+
+static struct live live;
+static struct fake_redis fake;
+static unsigned serial;
+
+static const struct live_window windows[] = {{"1h", 3600000}, {NULL, 0}};
+
+static struct live_options usual(void)
+{
+    return (struct live_options){
+        .partitions = PARTITIONS,
+        .workers = 2,
+        .windows = "[1h]",
+        .lengths = windows,
+    };
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    live_done(&live);
+    fake_redis_stop(&fake);
+    return 0;
+}
+
+static void send_user(unsigned index)
+{
+    char user[32];
+    char ad[32];
+    (void)snprintf(user, sizeof user, "user-%u", index);
+    (void)snprintf(ad, sizeof ad, "ad-%u", serial++ % 7);
+    live_send(&live, user, ad, kafka_wall_ms(), NULL);
+}
+
+/* --- B25 ---------------------------------------------------------------------------------------
+ */
+
+static void await_words(const char *path, const char *words)
+{
+    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    do {
+        (void)daemon_process_get(&live.process, path, NULL);
+        if (live.process.text != NULL && strstr(live.process.text, words) != NULL) {
+            return;
+        }
+        redis_server_pause_ms(50);
+    } while (kafka_now_ms() < deadline_ms);
+    fail_msg("%s never says \"%s\": %s", path, words, live.process.text);
+}
+
+static void an_old_redis_is_refused_until_it_is_new(const char *version)
+{
+    struct live_options options = usual();
+    fake_redis_start(&fake);
+    atomic_store(&fake.version, version);
+    atomic_store(&fake.knows_pxat, false);
+    options.redis_port = fake.port;
+    options.more_redis = "  key: \"k:{%u}:%w\"\n";
+    live_init(&live, &options);
+    for (unsigned i = 0; i < 20; i++) {
+        send_user(i);
+    }
+    live_flush(&live);
+    daemon_process_start(&live.process, NULL);
+    await_words("/readyz", "PXAT");
+    if (version != NULL) {
+        await_words("/readyz", "6.2");
+        assert_non_null(strstr(live.process.text, version));
+    }
+    assert_int_equal(daemon_process_get(&live.process, "/readyz", NULL), 503);
+    assert_int_equal(daemon_process_get(&live.process, "/livez", NULL), 200);
+
+    /* Nothing is read, nothing is published, and it does not spin. */
+    double cpu_s = daemon_process_metric(&live.process, "process_cpu_seconds_total");
+    unsigned connections = atomic_load(&fake.connections);
+    int64_t begun_ms = kafka_now_ms();
+    redis_server_pause_ms(4000);
+    double passed_s = (double)(kafka_now_ms() - begun_ms) / 1000;
+    cpu_s = daemon_process_metric(&live.process, "process_cpu_seconds_total") - cpu_s;
+    if (cpu_s > passed_s / 2) {
+        fail_msg("%.1f s of CPU in %.1f s of waiting", cpu_s, passed_s);
+    }
+    assert_in_range(atomic_load(&fake.connections) - connections, 0, (unsigned)(passed_s * 20));
+    assert_true(daemon_process_metric(&live.process, "fcapd_kafka_records_total") == 0);
+    assert_true(daemon_process_metric(&live.process, "fcapd_records_total") == 0);
+    char group[256];
+    (void)snprintf(group, sizeof group, "%s-group-progress", live.topic);
+    for (int32_t i = 0; i < PARTITIONS; i++) {
+        assert_int_equal(kafka_committed(kafka_test_brokers(), group, live.topic, i), -1);
+    }
+
+    /* The upgrade, behind the same address. */
+    unsigned sets = atomic_load(&fake.sets);
+    pid_t pid = live.process.pid;
+    atomic_store(&fake.knows_pxat, true);
+    atomic_store(&fake.version, "7.0.15");
+    daemon_process_await(&live.process, "/readyz", 200, LIVE_START_MS);
+    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    while (atomic_load(&fake.sets) < sets + 20 ||
+           daemon_process_metric(&live.process, "fcapd_records_total") < 20) {
+        assert_true(kafka_now_ms() < deadline_ms);
+        redis_server_pause_ms(50);
+    }
+    assert_int_equal(live.process.pid, pid);
+    live_stop(&live);
+}
+
+static void test_B25_redis_6_0_is_refused_until_it_is_upgraded(void **unused)
+{
+    (void)unused;
+    an_old_redis_is_refused_until_it_is_new("6.0.16");
+}
+
+static void test_B25_a_hidden_version_is_found_by_a_probe(void **unused)
+{
+    (void)unused;
+    an_old_redis_is_refused_until_it_is_new(NULL);
+}
+
+/* --- B26 ---------------------------------------------------------------------------------------
+ */
+
+static void project_all(void)
+{
+    struct live_tally tally = {0};
+    struct live_options options = usual();
+    options.more_redis = "  send_buffer: 64KiB\n"; /* So that a repair takes its time. */
+    options.more = "limits:\n  value_bytes: 4KiB\n";
+    live_init(&live, &options);
+    live_start(&live);
+    for (unsigned i = 0; i < USERS; i++) {
+        send_user(i);
+    }
+    live_await_applied(&live);
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){USERS, USERS, 0});
+}
+
+static double projections(void)
+{
+    return daemon_process_metric(&live.process, "fcapd_full_projections_total");
+}
+
+static bool says_ready(const char *meta)
+{
+    size_t ready = 0;
+    for (const char *at = meta; at != NULL && (at = strstr(at, "\"ready\":[\"1h\"]")) != NULL;
+         at++) {
+        ready++;
+    }
+    return ready == PARTITIONS;
+}
+
+/* The daemon has noticed (a new fc:id, or the old one again in another process): until all keys are
+ * back /readyz's body must say so. Redis is stopped for moments, so that the repair is long enough
+ * to be looked at. */
+static void repair_is_told(const char *was_id, double projections_before)
+{
+    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    bool is_told = false;
+    const char *id = NULL;
+    do {
+        assert_true(kafka_now_ms() < deadline_ms);
+        id = redis_server_ask(&live.redis, "GET fc:id");
+    } while (id == NULL || (was_id != NULL && strcmp(id, was_id) == 0));
+    while (!is_told && kafka_now_ms() < deadline_ms) {
+        redis_server_freeze(&live.redis);
+        redis_server_pause_ms(500);
+        (void)daemon_process_get(&live.process, "/readyz", NULL);
+        is_told = strstr(live.process.text, "being projected") != NULL;
+        redis_server_thaw(&live.redis);
+        if (projections() >= projections_before + PARTITIONS && !is_told) {
+            break; /* All was done between two looks: nothing to tell any more. */
+        }
+        redis_server_pause_ms(2);
+    }
+    assert_true(is_told);
+}
+
+/* Waits, with live traffic going on, until every user has its key again and fc:meta says ready;
+ * while fc:meta of a moment after the repair says so, no key may be missing. */
+static void await_repaired(void)
+{
+    struct live_tally tally = {0};
+    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    size_t keys = 0;
+    bool is_ready = false;
+    while (keys < oracle_user_count(live.oracle) || !is_ready) {
+        if (kafka_now_ms() >= deadline_ms) {
+            fail_msg("%zu of %zu keys are back; fc:meta: %s\n%s", keys,
+                     oracle_user_count(live.oracle),
+                     redis_server_ask(&live.redis, "GET fc:meta:test:one"),
+                     daemon_process_log(&live.process));
+        }
+        send_user(serial % USERS);
+        live_flush(&live);
+        redis_server_pause_ms(20);
+        is_ready = says_ready(redis_server_ask(&live.redis, "GET fc:meta:test:one"));
+        keys = live_key_count(&live);
+    }
+    live_await_applied(&live);
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){USERS, USERS, 0});
+    live_passes(&tally.expiry, (struct oracle_minimum){USERS, USERS, 0});
+    assert_int_equal(daemon_process_get(&live.process, "/readyz", NULL), 200);
+    assert_null(strstr(live.process.text, "being projected"));
+}
+
+static void test_B26a_reborn_empty_within_a_second(void **unused)
+{
+    (void)unused;
+    project_all();
+    double before = projections();
+    (void)redis_server_ask(&live.redis, "SHUTDOWN NOSAVE");
+    redis_server_kill(&live.redis); /* Waits for its end. */
+    redis_server_restart(&live.redis, false);
+    repair_is_told(NULL, before);
+    await_repaired();
+    live_stop(&live);
+}
+
+static void test_B26b_flushed_while_connected(void **unused)
+{
+    char id[256];
+    (void)unused;
+    project_all();
+    double before = projections();
+    double connections =
+        daemon_process_metric(&live.process, "fcapd_redis_connections_ready_total");
+    (void)snprintf(id, sizeof id, "%s", redis_server_ask(&live.redis, "GET fc:id"));
+    assert_string_equal(redis_server_ask(&live.redis, "FLUSHALL"), "OK");
+    for (unsigned i = 0; i < 10; i++) {
+        send_user(i);
+    }
+    live_flush(&live);
+    repair_is_told(id, before);
+    await_repaired();
+    assert_true(projections() >= before + PARTITIONS);
+    assert_true(daemon_process_metric(&live.process, "fcapd_redis_connections_ready_total") ==
+                connections);
+    live_stop(&live);
+}
+
+static void test_B26c_an_old_dump_with_the_sentinel_comes_back(void **unused)
+{
+    char id[256];
+    (void)unused;
+    project_all();
+    (void)snprintf(id, sizeof id, "%s", redis_server_ask(&live.redis, "GET fc:id"));
+    assert_string_equal(redis_server_ask(&live.redis, "SAVE"), "OK");
+    for (unsigned i = 0; i < USERS; i++) {
+        send_user(i);
+        send_user(USERS + i); /* Known to no dump. */
+    }
+    live_await_applied(&live);
+    double before = projections();
+    redis_server_kill(&live.redis);
+    redis_server_restart(&live.redis, true);
+    assert_string_equal(redis_server_ask(&live.redis, "GET fc:id"), id);
+    repair_is_told(NULL, before);
+    await_repaired();
+    live_stop(&live);
+}
+
+static void test_B26d_only_the_sentinel_is_deleted(void **unused)
+{
+    char id[256];
+    (void)unused;
+    project_all();
+    redis_server_pause_ms(HEARTBEATS_MS); /* A start looks twice, a session timeout apart. */
+    double before = projections();
+    (void)snprintf(id, sizeof id, "%s", redis_server_ask(&live.redis, "GET fc:id"));
+    assert_string_equal(redis_server_ask(&live.redis, "DEL fc:id"), "1");
+    repair_is_told(id, before);
+    await_repaired();
+    redis_server_pause_ms(HEARTBEATS_MS);
+    assert_true(projections() == before + PARTITIONS); /* One each, and not a loop. */
+    await_repaired();
+    live_stop(&live);
+}
+
+/* --- B32 ---------------------------------------------------------------------------------------
+ */
+
+struct scale {
+    unsigned events; /* of the one id */
+    unsigned ads;
+};
+
+static struct scale scale_of_run(void)
+{
+    const char *full = getenv("FCAP_TEST_FULL");
+    return full != NULL && strcmp(full, "1") == 0 ? (struct scale){200000, 30000}
+                                                  : (struct scale){40000, 6000};
+}
+
+/* A share of the masses, with the normal users among them. */
+static void send_masses(unsigned from, unsigned to, struct scale scale)
+{
+    for (unsigned i = from; i < to; i++) {
+        char ad[32];
+        (void)snprintf(ad, sizeof ad, "ad-of-many-%u", i * 7919u % scale.ads);
+        live_send(&live, ZEROS, ad, kafka_wall_ms(), NULL);
+        if (i % (scale.events / USERS) == 0) {
+            send_user(i / (scale.events / USERS));
+        }
+    }
+    live_flush(&live);
+}
+
+/* How long a normal user's event takes to be seen while the masses come. */
+static int64_t freshness_ms(unsigned index)
+{
+    char user[32];
+    (void)snprintf(user, sizeof user, "fresh-%u", index);
+    int64_t begun_ms = kafka_now_ms();
+    live_send(&live, user, "ad-1", kafka_wall_ms(), NULL);
+    live_flush(&live);
+    while (redis_server_ask(&live.redis, "GET fc:{%s}:1h", user) == NULL) {
+        assert_true(kafka_now_ms() - begun_ms < LIVE_WAIT_MS);
+        redis_server_pause_ms(5);
+    }
+    return kafka_now_ms() - begun_ms;
+}
+
+static double bytes_sent(void)
+{
+    return daemon_process_metric(&live.process, "fcapd_push_bytes_total");
+}
+
+static double refused_ads(void)
+{
+    assert_int_equal(daemon_process_get(&live.process, "/metrics", NULL), 200);
+    double sum = 0;
+    const char *at = live.process.text;
+    while ((at = strstr(at, "reason=\"ads_limit\"} ")) != NULL) {
+        at += strlen("reason=\"ads_limit\"} ");
+        sum += strtod(at, NULL);
+    }
+    return sum;
+}
+
+static void test_B32_everybody_has_the_id_of_zeros(void **unused)
+{
+    struct live_options options = usual();
+    struct scale scale = scale_of_run();
+    struct live_tally tally = {0};
+    double bytes_of_parts[4];
+    int64_t slowest_ms = 0;
+    (void)unused;
+    options.more = "limits:\n  ads_per_user: 200\n  value_bytes: 4KiB\n";
+    live_init(&live, &options);
+    live_start(&live);
+    for (unsigned part = 0; part < 4; part++) {
+        double before = bytes_sent();
+        double sets = daemon_process_metric(&live.process, "fcapd_pushes_set_total");
+        send_masses(scale.events / 4 * part, scale.events / 4 * (part + 1), scale);
+        int64_t took_ms = freshness_ms(part);
+        slowest_ms = took_ms > slowest_ms ? took_ms : slowest_ms;
+        live_await_applied(&live);
+        redis_server_pause_ms(300); /* For the page's numbers. */
+        sets = daemon_process_metric(&live.process, "fcapd_pushes_set_total") - sets;
+        bytes_of_parts[part] = (bytes_sent() - before) / (scale.events / 4);
+        print_message("part %u: %.0f bytes an event, %.2f SETs, fresh after %" PRId64 " ms\n", part,
+                      bytes_of_parts[part], sets / (scale.events / 4), took_ms);
+    }
+    assert_in_range(slowest_ms, 0, LIVE_LAG_MS);
+    /* A value is bounded, and so is what an event costs, however many ads come. */
+    for (unsigned part = 1; part < 4; part++) {
+        assert_true(bytes_of_parts[part] < 2 * bytes_of_parts[0] + 64);
+    }
+    assert_true(bytes_of_parts[0] < VALUE_MAX + 256);
+    const char *value = redis_server_ask(&live.redis, "GET fc:{" ZEROS "}:1h");
+    assert_non_null(value);
+    assert_in_range(strlen(value), VALUE_MAX / 2, VALUE_MAX);
+    assert_non_null(strstr(value, "\"partial\":true"));
+    /* The first 200 ads count, each as often as it came; all others are refused. */
+    double refused = (double)scale.events / scale.ads * (scale.ads - ADS_MAX);
+    if (refused_ads() < refused * 0.9 || refused_ads() > refused * 1.1) {
+        fail_msg("%.0f refused, about %.0f expected", refused_ads(), refused);
+    }
+    assert_int_equal(daemon_process_get(&live.process, "/hot-users", "secret-token"), 200);
+    const char *first = strstr(live.process.text, "\"user\":\"");
+    const char *zeros = strstr(live.process.text, "\"user\":\"" ZEROS "\"");
+    assert_non_null(zeros);
+    assert_non_null(first);
+    /* All others are exact, none is cut. */
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){USERS, USERS, 0});
+    assert_int_equal(tally.now.partial, 1);
+    live_stop(&live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_B25_redis_6_0_is_refused_until_it_is_upgraded, teardown),
+        cmocka_unit_test_teardown(test_B25_a_hidden_version_is_found_by_a_probe, teardown),
+        cmocka_unit_test_teardown(test_B26a_reborn_empty_within_a_second, teardown),
+        cmocka_unit_test_teardown(test_B26b_flushed_while_connected, teardown),
+        cmocka_unit_test_teardown(test_B26c_an_old_dump_with_the_sentinel_comes_back, teardown),
+        cmocka_unit_test_teardown(test_B26d_only_the_sentinel_is_deleted, teardown),
+        cmocka_unit_test_teardown(test_B32_everybody_has_the_id_of_zeros, teardown),
+    };
+    (void)kafka_test_brokers(); /* Skips the program when there is none. */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
