@@ -187,14 +187,14 @@ static void repair_is_told(const char *was_id, double projections_before)
     } while (id == NULL || (was_id != NULL && strcmp(id, was_id) == 0));
     while (!is_told && kafka_now_ms() < deadline_ms) {
         redis_server_freeze(&live.redis);
-        redis_server_pause_ms(500);
+        redis_server_pause_ms(300);
         (void)daemon_process_get(&live.process, "/readyz", NULL);
         is_told = strstr(live.process.text, "being projected") != NULL;
         redis_server_thaw(&live.redis);
         if (projections() >= projections_before + PARTITIONS && !is_told) {
             break; /* All was done between two looks: nothing to tell any more. */
         }
-        redis_server_pause_ms(2);
+        redis_server_pause_ms(15);
     }
     assert_true(is_told);
 }
