@@ -651,6 +651,15 @@ size_t fake_store_pairs(const struct fake_store *fake, enum fcap_family family)
     return fake->maps[family].count;
 }
 
+bool fake_store_holds(const struct fake_store *fake, int32_t partition)
+{
+    uint8_t key[2] = {(uint8_t)(partition >> 8), (uint8_t)partition};
+    const struct map *map = &fake->maps[FCAP_FAMILY_META];
+    size_t at = map_find(map, (struct fcap_bytes){key, sizeof key});
+    return at < map->count && map->pairs[at].key.size > sizeof key &&
+           memcmp(map->pairs[at].key.data, key, sizeof key) == 0;
+}
+
 struct fake_store_counts fake_store_counts(const struct fake_store *fake)
 {
     return fake->counts;

@@ -56,6 +56,9 @@ void fake_store_crash(struct fake_store *fake, size_t lose);
 /* Pairs in a family now. */
 size_t fake_store_pairs(const struct fake_store *fake, enum fcap_family family);
 
+/* True when some commit of the partition is in the store now. */
+bool fake_store_holds(const struct fake_store *fake, int32_t partition);
+
 /* Timers that were dropped since the store was opened; batches applied; refused sections. */
 struct fake_store_counts {
     uint64_t timers_dropped;

@@ -1,0 +1,13 @@
+#!/bin/sh
+# The simulator's clean run: kept seeds, scenarios, a fixed range with coverage, and one seed that
+# the commit chooses. Usage: run.sh path/to/sim
+set -eu
+sim=$1
+here=$(dirname "$0")
+seeds=600
+if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
+    seeds=10000
+fi
+commit=$(git -C "$here" rev-parse --short=8 HEAD 2>/dev/null || echo 0)
+"$sim" --file "$here/seeds.txt" --scenarios --seeds "$seeds" --first 1 --coverage
+"$sim" --seeds 10 --first "$((0x$commit))"

@@ -1,0 +1,8 @@
+#!/bin/sh
+# Every planted fault must be caught. Usage: run_mutants.sh path/to/sim_mutants
+set -eu
+seeds=1500
+if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
+    seeds=10000
+fi
+exec "$1" --seeds "$seeds"

@@ -1,0 +1,387 @@
+/* The deterministic simulator: one seed is one world, in which the real core runs on fake ports.
+ *
+ * A world has one topic, one Redis, one or two processes with a store each, and workers (pipelines)
+ * that own partitions of the topic. The simulator owns every clock and draws every fault from the
+ * seed. A seed goes through safety (faults, checks after most steps), liveness (faults off: it must
+ * settle), rest (every key, also those that should not exist) and promptness (1 ms around due
+ * moments).
+ *
+ * Not injected: a store that loses a synced batch or returns wrong bytes; commands done twice or
+ * acknowledged out of order by Redis; a broker that loses, reorders or changes records; a topic
+ * that grows partitions or is created anew; abandoned connections of our own name (the adapter's
+ * tests have that one: ZOMBIE); two configurations of windows at work at the same time; memory
+ * that runs out. Thread rule: one thread. */
+#ifndef FCAP_TESTS_SIM_H
+#define FCAP_TESTS_SIM_H
+
+#include "fcap/meta.h"
+#include "fcap/mutant.h"
+#include "fcap/pipeline.h"
+#include "lib/fake_sink.h"
+#include "lib/fake_source.h"
+#include "lib/fake_store.h"
+
+#define SIM_PARTITIONS_MAX 4
+#define SIM_USERS_MAX      8
+#define SIM_ADS_MAX        64
+#define SIM_POOL_MAX       5 /* window lengths to choose from */
+#define SIM_WORKERS_MAX    4
+#define SIM_PROCESSES_MAX  2
+#define SIM_NEVER          INT64_MIN
+
+/* --- what is counted --- */
+
+/* clang-format off */
+#define SIM_FAULT_LIST(X)                                                                        \
+    X(CRASH,            60,  "processes killed")                                                 \
+    X(MACHINE_CRASH,    40,  "machines lost power, with commits that were not synced")           \
+    X(STOP,             30,  "processes stopped in peace")                                       \
+    X(LONG_DOWNTIME,    30,  "long downtimes")                                                   \
+    X(WINDOW_CHANGE,    60,  "restarts with other windows")                                      \
+    X(MOVE,             80,  "partitions moved")                                                 \
+    X(LOSE,             40,  "partitions lost and given again")                                  \
+    X(PAUSE,            40,  "workers stopped while another owner took over")                    \
+    X(MAY_NOT_SEND,     60,  "spells in which nothing may be sent")                              \
+    X(COMMIT_FAIL,      150, "commits failed before they were applied")                          \
+    X(COMMIT_LIE,       150, "commits applied but reported failed")                              \
+    X(COMMIT_DELAY,     400, "commits that took their time")                                     \
+    X(SYNC_DELAY,       300, "syncs that took their time")                                       \
+    X(LINGER,           300, "timers that might have been dropped and stayed")                   \
+    X(REDIS_EMPTY,      30,  "Redis restarted empty")                                            \
+    X(REDIS_FLUSH,      30,  "FLUSHALL on living connections")                                   \
+    X(REDIS_FAILOVER,   30,  "failovers that lost the newest commands")                          \
+    X(REDIS_OLD,        20,  "old snapshots restored")                                           \
+    X(REDIS_DOWN,       40,  "Redis away for a while")                                           \
+    X(REDIS_FULL,       30,  "spells in which Redis refused SET")                                \
+    X(BREAK,            80,  "connections broken with commands in flight")                       \
+    X(ABANDONED,        500, "connections of another owner that worked on after they were left") \
+    X(SINK_SLOW,        400, "polls in which Redis was slow")                                    \
+    X(SINK_BUSY,        150, "pushes answered BUSY")                                             \
+    X(SINK_REFUSE,      80,  "commands refused")                                                 \
+    X(WALL_BACK,        60,  "wall clocks set back")                                             \
+    X(WALL_FORWARD,     60,  "wall clocks set forward")                                          \
+    X(REDIS_CLOCK,      50,  "Redis clocks set")                                                 \
+    X(REDELIVER,        60,  "records delivered again")                                          \
+    X(HOLD,             50,  "partitions without a leader or with an open transaction")          \
+    X(SLOW_LOOKUP,      300, "starts that were looked up for long")                              \
+    X(LETTERS_BUSY,     60,  "dead-letter topics that took nothing for a while")                 \
+    X(TIGHT_CACHE,      500, "worlds with a cache of a few users")                               \
+    X(TRIM,             30,  "records taken by retention")
+
+/* What must have happened in a run of many seeds, beside the faults. */
+#define SIM_EVENT_LIST(X)                                                                        \
+    X(CRASH_BEFORE_COMMIT,  "crashes between ack and commit")                                    \
+    X(LOST_COMMITS,         "commits lost with a machine")                                       \
+    X(REFUSED_SECTIONS,     "sections of an ended assignment refused by a store")                \
+    X(REPLAYED,             "partitions that started without state and looked back")             \
+    X(STALE_STATE,          "states kept unassigned until their timers had been dropped")        \
+    X(CLOSED_COMMIT,        "commits with a gate closed")                                        \
+    X(SECOND_LOOK,          "second looks that came due")                                        \
+    X(UNKNOWN_ACK,          "pushes of unknown fate")                                            \
+    X(REFUSED_ACK,          "pushes refused")                                                    \
+    X(EVICTION,             "records evicted")                                                   \
+    X(BACKPRESSURE,         "steps without records")                                             \
+    X(CLOCK_HELD,           "steps in which T waited for Redis TIME")                            \
+    X(TIME_UNKNOWN,         "steps before the first Redis TIME")                                 \
+    X(FULL_PROJECTION,      "complete projections")                                              \
+    X(BUILT,                "events added to windows being built")                               \
+    X(REDO,                 "timer events redone")                                               \
+    X(DROPPED,              "timers dropped")                                                    \
+    X(FUTURE,               "records refused as future")                                         \
+    X(LATE,                 "records late for every window")                                     \
+    X(DUPLICATE,            "duplicates")                                                        \
+    X(REDELIVERED,          "records below the next offset")                                     \
+    X(TOMBSTONE,            "tombstones")                                                        \
+    X(MALFORMED,            "malformed records")                                                 \
+    X(UNLINK,               "UNLINK sent")                                                       \
+    X(GAP,                  "gaps")                                                              \
+    X(ADS_LIMIT,            "records beyond the limit of ads")
+/* clang-format on */
+
+enum sim_fault {
+#define X(name, rate, text) SIM_FAULT_##name,
+    SIM_FAULT_LIST(X)
+#undef X
+        SIM_FAULT_COUNT
+};
+
+enum sim_event {
+#define X(name, text) SIM_EVENT_##name,
+    SIM_EVENT_LIST(X)
+#undef X
+        SIM_EVENT_COUNT
+};
+
+/* The score of a run of seeds. */
+struct sim_score {
+    uint64_t seeds;
+    uint64_t steps;
+    uint64_t checks[6]; /* by enum sim_check */
+    uint64_t faults[SIM_FAULT_COUNT];
+    uint64_t events[SIM_EVENT_COUNT];
+};
+
+enum sim_check {
+    SIM_CHECK_PUSH,   /* a value when it is sent */
+    SIM_CHECK_STATE,  /* a record against the definition */
+    SIM_CHECK_CLAIM,  /* a key against what readers are told */
+    SIM_CHECK_COMMIT, /* a key before the commit that covers it is written */
+    SIM_CHECK_REST,   /* a key at rest */
+    SIM_CHECK_PROMPT, /* a key around a due moment */
+};
+
+/* --- the topic and its definition --- */
+
+enum sim_kind { SIM_SKIP, SIM_EVENT, SIM_TOMBSTONE, SIM_MALFORMED };
+
+struct sim_record {
+    enum sim_kind kind;
+    int user;
+    int ad;
+    int64_t time_ms;
+    uint32_t id;
+    bool is_copy; /* some earlier record has this id */
+    int64_t timestamp_ms;
+};
+
+struct sim_log {
+    struct sim_record *records; /* by offset */
+    size_t count;
+    size_t capacity;
+};
+
+struct sim_offsets {
+    int32_t *offsets;
+    size_t count;
+    size_t capacity;
+};
+
+/* What one process's state of one partition consists of. Decisions that the definition leaves to
+ * the moment of reading (the future rule with CreateTime) are noted as they are made; a record
+ * that is read again after a crash is decided again. */
+struct sim_lineage {
+    int64_t start;      /* the first offset that was read */
+    uint8_t *decisions; /* by offset, enum sim_decision */
+    size_t capacity;
+};
+
+enum sim_decision {
+    SIM_ACCEPTED,
+    SIM_REFUSED, /* by the future rule */
+    SIM_UNREAD,  /* retention took it first */
+};
+
+struct sim_counts {
+    uint32_t ads[SIM_ADS_MAX];
+    bool any;
+    int64_t newest_ms; /* of what counts; SIM_NEVER: nothing */
+};
+
+/* --- workers --- */
+
+struct sim_task {
+    bool known; /* assigned, and not revoked */
+    uint64_t assignment;
+    enum fcap_start_kind start;
+    bool started;
+    int64_t next;
+    bool gate_open;
+    int64_t gate_opened_ms; /* monotonic */
+    bool second_seen;
+};
+
+struct sim_world;
+
+struct sim_clock {
+    struct fcap_clock clock; /* first */
+    struct sim_world *world;
+    int64_t offset_ms; /* wall clock - true time */
+    int64_t told_ms;   /* the wall clock as it was read last */
+    unsigned reads;    /* since the step began */
+};
+
+struct sim_letters {
+    struct fcap_dead_letters letters; /* first */
+    struct sim_worker *worker;
+    uint64_t ticket;
+    uint64_t done;
+};
+
+struct sim_worker {
+    struct fcap_source source_port; /* first */
+    struct sim_world *world;
+    int index;
+    int process;
+    bool open;
+    bool reading; /* a record is being delivered */
+    bool left;    /* a partition was lost while commands of it were in flight */
+    bool paused;
+    int64_t paused_until_ms; /* monotonic */
+    int64_t silent_until_ms; /* may not send until then */
+    struct fcap_pipeline *pipeline;
+    struct fake_source source;
+    struct fcap_source_handler handler; /* what the pipeline gave */
+    struct sim_sink {
+        struct fcap_sink port; /* first */
+        struct sim_worker *worker;
+    } sink_port;
+    struct fcap_fake_sink sink;
+    struct sim_letters letters;
+    struct fcap_counters seen; /* counters as they were summed up last */
+    size_t users_seen;         /* cached users then; 0 after some have gone with their task */
+    struct sim_task tasks[SIM_PARTITIONS_MAX];
+};
+
+struct sim_process {
+    bool up;
+    int64_t up_at_ms; /* monotonic; when it comes back */
+    struct fake_store *store;
+    struct fake_store_hooks hooks;
+    struct sim_clock clock;
+    struct fake_store_counts seen;
+    struct sim_lineage lineages[SIM_PARTITIONS_MAX];
+    bool closing; /* commits are not written any more */
+};
+
+struct sim_window {
+    int64_t length_ms;
+    char name[FCAP_WINDOW_NAME_MAX + 1];
+};
+
+/* How one seed's world looks; drawn, or set by a scenario. */
+struct sim_plan {
+    int partitions;
+    int processes;
+    int workers_each;
+    int users;
+    int ads;
+    int64_t pool_ms[SIM_POOL_MAX]; /* window lengths to choose from */
+    int64_t step_ms;               /* usual passing of time */
+    int64_t jump_ms;               /* rare passing of time */
+    enum fcap_timestamp_type timestamps;
+    bool timestamps_lie;
+    bool limit_ads;
+    int64_t start_ms;      /* true time at the beginning */
+    int64_t wall_error_ms; /* clocks are set wrong by up to this */
+    size_t actions;
+    unsigned rates[SIM_FAULT_COUNT]; /* in 1/10000 of an action (or as sim_faults.c says); 0: off */
+};
+
+struct sim_world {
+    uint64_t seed;
+    uint64_t random;
+    bool trace;
+    bool failed;
+    bool quiet; /* liveness: no faults */
+    char reason[1024];
+    struct sim_plan plan;
+    struct fcap_settings settings;
+    struct sim_score *score;
+
+    int64_t true_ms;
+    int64_t monotonic_ms;
+    struct sim_clock redis_clock;
+    bool stepped_back;       /* some clock did */
+    int64_t redis_latest_ms; /* the latest that Redis' clock has ever shown */
+    struct fcap_fake_redis redis;
+    int64_t redis_up_ms;   /* down until */
+    int64_t redis_room_ms; /* full until */
+    size_t saved_step;     /* when the last snapshot was taken; 0: none */
+    uint64_t late_done;    /* commands done for abandoned connections */
+    int64_t late_ms;       /* when the last one was, monotonic */
+    int64_t letters_busy_ms;
+
+    struct fake_topic topic;
+    struct sim_log logs[SIM_PARTITIONS_MAX];
+    struct sim_offsets by_user[SIM_USERS_MAX];
+    int64_t held_until_ms[SIM_PARTITIONS_MAX];
+    uint32_t next_id;
+
+    struct sim_process processes[SIM_PROCESSES_MAX];
+    struct sim_worker workers[SIM_WORKERS_MAX];
+    int worker_count;
+    int owner[SIM_PARTITIONS_MAX];  /* worker; -1: none */
+    int wanted[SIM_PARTITIONS_MAX]; /* worker that it goes to; -1: none in particular */
+
+    int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
+    size_t step;
+};
+
+/* --- sim.c: life --- */
+uint64_t sim_draw(struct sim_world *world, uint64_t bound); /* 0 .. bound - 1 */
+bool sim_chance(struct sim_world *world, unsigned per_10000);
+int64_t sim_between(struct sim_world *world, int64_t low, int64_t high);
+void sim_fail(struct sim_world *world, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_note(struct sim_world *world, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_count(struct sim_world *world, enum sim_event event, uint64_t amount);
+/* A world without processes running; `plan` is copied. */
+void sim_open(struct sim_world *world, uint64_t seed, const struct sim_plan *plan,
+              struct sim_score *score);
+void sim_close(struct sim_world *world);
+void sim_start_process(struct sim_world *world, int process);
+/* Everything in memory is gone; the machine loses `lose` commits too. */
+void sim_crash(struct sim_world *world, int process, size_t lose);
+/* One step of a worker, with the checks that belong to it. */
+void sim_step_worker(struct sim_world *world, struct sim_worker *worker);
+void sim_pass_time(struct sim_world *world, int64_t ms);
+/* What the group coordinator does: gives partitions without owner to workers. */
+void sim_coordinate(struct sim_world *world);
+void sim_choose_windows(struct sim_world *world);
+int64_t sim_longest(const struct sim_world *world);
+
+/* --- sim_plan.c --- */
+void sim_plan_draw(uint64_t seed, struct sim_plan *ret_plan, struct fcap_settings *ret_settings);
+void sim_settings_draw(struct sim_world *world);
+
+/* --- sim_topic.c --- */
+void sim_produce(struct sim_world *world);
+/* Appends one record; `timestamp_ms` SIM_NEVER: as the plan says. */
+int64_t sim_append(struct sim_world *world, const struct sim_record *record);
+int sim_partition_of(const struct sim_world *world, int user);
+struct fcap_decoder *sim_decoder(void);
+void sim_user_name(int user, char ret_name[8]);
+/* The definition, by brute force: what of the user's records below `next` counts at T. */
+void sim_define(const struct sim_world *world, const struct sim_lineage *lineage, int user,
+                int64_t window_ms, int64_t clock_ms, int64_t next, struct sim_counts *ret_counts);
+void sim_lineage_begin(struct sim_world *world, struct sim_lineage *lineage, int64_t start);
+void sim_decide(struct sim_lineage *lineage, int64_t offset, enum sim_decision decision);
+
+/* --- sim_ports.c --- */
+void sim_ports_init(struct sim_worker *worker);
+struct sim_lineage *sim_lineage_of(struct sim_worker *worker, int partition);
+bool sim_report(struct sim_worker *worker, int partition, struct fcap_task_report *ret_report);
+/* Notes that a gate has opened, at the first sign of it. */
+void sim_note_gate(struct sim_worker *worker, int partition);
+
+/* --- sim_check.c --- */
+bool sim_value_parse(struct fcap_bytes value, int64_t *ret_as_of_ms, struct sim_counts *ret_counts,
+                     bool *ret_partial);
+void sim_check_push(struct sim_worker *worker, const struct fcap_push *push);
+void sim_check_commit(struct sim_world *world, int process, const struct fcap_batch *batch);
+void sim_check_state(struct sim_worker *worker, int user);
+void sim_check_claims(struct sim_worker *worker);
+void sim_check_rest(struct sim_world *world, enum sim_check check);
+bool sim_counts_equal(const struct sim_counts *a, const struct sim_counts *b);
+
+/* --- sim_faults.c --- */
+void sim_fault(struct sim_world *world);
+enum fake_store_fate sim_commit_fate(void *context, const struct fcap_batch *batch);
+void sim_hooks_init(struct sim_world *world, int process);
+void sim_sink_faults(struct sim_world *world, struct sim_worker *worker);
+void sim_end_faults(struct sim_world *world);
+void sim_time_faults(struct sim_world *world); /* spells that end */
+
+/* --- sim_phases.c --- */
+/* Runs one seed through all phases; false: it failed, and world->reason says why. */
+bool sim_run(struct sim_world *world);
+void sim_settle(struct sim_world *world);
+
+/* --- scenarios.c --- */
+/* Worlds for what the random walk meets too rarely. Runs one; false: it failed. */
+size_t sim_scenario_count(void);
+const char *sim_scenario_name(size_t index);
+bool sim_scenario_run(size_t index, bool trace, struct sim_score *score, char reason[1024]);
+
+#endif

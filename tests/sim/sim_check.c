@@ -1,0 +1,458 @@
+/* What must hold: of every value that is sent, of every record, of every key. */
+#include "sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- reading values and keys --- */
+
+struct text {
+    const char *at;
+    const char *end;
+};
+
+static bool take_text(struct text *text, const char *wanted)
+{
+    size_t size = strlen(wanted);
+    if ((size_t)(text->end - text->at) < size || memcmp(text->at, wanted, size) != 0) {
+        return false;
+    }
+    text->at += size;
+    return true;
+}
+
+static bool take_number(struct text *text, int64_t *ret_number)
+{
+    int64_t number = 0;
+    const char *begin = text->at;
+    while (text->at < text->end && *text->at >= '0' && *text->at <= '9') {
+        number = number * 10 + (*text->at++ - '0');
+    }
+    *ret_number = number;
+    return text->at > begin;
+}
+
+bool sim_value_parse(struct fcap_bytes value, int64_t *ret_as_of_ms, struct sim_counts *ret_counts,
+                     bool *ret_partial)
+{
+    struct text text = {(const char *)value.data, (const char *)value.data + value.size};
+    *ret_counts = (struct sim_counts){.newest_ms = SIM_NEVER};
+    if (!take_text(&text, "{\"v\":1,\"as_of\":") || !take_number(&text, ret_as_of_ms) ||
+        !take_text(&text, ",\"counts\":{")) {
+        return false;
+    }
+    while (!take_text(&text, "}")) {
+        int64_t ad;
+        int64_t count;
+        if ((ret_counts->any && !take_text(&text, ",")) || !take_text(&text, "\"a") ||
+            !take_number(&text, &ad) || !take_text(&text, "\":") || !take_number(&text, &count) ||
+            ad >= SIM_ADS_MAX || count <= 0 || ret_counts->ads[ad] != 0) {
+            return false;
+        }
+        ret_counts->ads[ad] = (uint32_t)count;
+        ret_counts->any = true;
+    }
+    *ret_partial = take_text(&text, ",\"partial\":true");
+    return take_text(&text, "}") && text.at == text.end;
+}
+
+static void show(const struct sim_counts *counts, char text[256])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int ad = 0; ad < SIM_ADS_MAX && used < 200; ad++) {
+        if (counts->ads[ad] > 0) {
+            used += (size_t)snprintf(text + used, 256 - used, "%sa%d:%u", used > 0 ? " " : "", ad,
+                                     counts->ads[ad]);
+        }
+    }
+}
+
+static void fail_counts(struct sim_world *world, const char *where, int user, size_t window,
+                        int64_t clock_ms, const struct sim_counts *want,
+                        const struct sim_counts *got)
+{
+    char wanted[256];
+    char gotten[256];
+    show(want, wanted);
+    show(got, gotten);
+    sim_fail(world, "%s: user u%d window %s (%lld ms) at T=+%lld: definition {%s}, found {%s}",
+             where, user, world->settings.windows[window].name,
+             (long long)world->settings.windows[window].length_ms,
+             (long long)(clock_ms - world->plan.start_ms), wanted, gotten);
+}
+
+/* fc:{u<user>}:<window>, or none of ours. */
+static bool parse_key(const struct sim_world *world, struct fcap_bytes key, int *ret_user,
+                      size_t *ret_window)
+{
+    struct text text = {(const char *)key.data, (const char *)key.data + key.size};
+    int64_t user;
+    if (!take_text(&text, "fc:{u") || !take_number(&text, &user) || !take_text(&text, "}:")) {
+        return false;
+    }
+    for (size_t i = 0; i < world->settings.window_count; i++) {
+        struct text rest = text;
+        if (take_text(&rest, world->settings.windows[i].name) && rest.at == rest.end) {
+            *ret_user = (int)user;
+            *ret_window = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static size_t build_key(const struct sim_world *world, int user, size_t window, char key[64])
+{
+    return (size_t)snprintf(key, 64, "fc:{u%d}:%s", user, world->settings.windows[window].name);
+}
+
+/* --- a value when it is sent --- */
+
+static void check_set(struct sim_worker *worker, const struct fcap_push *push, int user,
+                      size_t window, const struct fcap_task_report *report)
+{
+    struct sim_world *world = worker->world;
+    struct sim_counts got;
+    int64_t as_of;
+    bool partial;
+    int64_t length = world->settings.windows[window].length_ms;
+    if (!sim_value_parse(push->value, &as_of, &got, &partial)) {
+        sim_fail(world, "push: a value that cannot be read: %.*s", (int)push->value.size,
+                 (const char *)push->value.data);
+        return;
+    }
+    int64_t *shown = &world->shown_as_of_ms[user][window];
+    if (as_of < *shown) {
+        sim_fail(world, "push: as_of of u%d %s goes back from +%lld to +%lld", user,
+                 world->settings.windows[window].name, (long long)(*shown - world->plan.start_ms),
+                 (long long)(as_of - world->plan.start_ms));
+    }
+    *shown = as_of;
+    if (world->plan.limit_ads || (report->ready_mask >> window & 1) == 0) {
+        return; /* Not for the definition to judge. */
+    }
+    struct sim_counts want;
+    sim_define(world, sim_lineage_of(worker, report->partition), user, length, as_of,
+               report->next_offset, &want);
+    if (as_of != report->clock_ms || partial || !got.any) {
+        sim_fail(world, "push: u%d %s: as_of +%lld at T=+%lld%s%s", user,
+                 world->settings.windows[window].name, (long long)(as_of - world->plan.start_ms),
+                 (long long)(report->clock_ms - world->plan.start_ms), partial ? ", partial" : "",
+                 got.any ? "" : ", empty");
+    }
+    if (!sim_counts_equal(&want, &got)) {
+        fail_counts(world, "push", user, window, as_of, &want, &got);
+    } else if (push->expire_at_ms != want.newest_ms + length - 1) {
+        sim_fail(world, "push: u%d %s: PXAT +%lld, definition +%lld", user,
+                 world->settings.windows[window].name,
+                 (long long)(push->expire_at_ms - world->plan.start_ms),
+                 (long long)(want.newest_ms + length - 1 - world->plan.start_ms));
+    }
+}
+
+void sim_check_push(struct sim_worker *worker, const struct fcap_push *push)
+{
+    struct sim_world *world = worker->world;
+    struct fcap_task_report report;
+    int user;
+    size_t window;
+    if (push->kind == FCAP_PUSH_INCREMENT) {
+        return;
+    }
+    if (!parse_key(world, push->key, &user, &window) ||
+        !sim_report(worker, sim_partition_of(world, user), &report) || !report.gate_open) {
+        sim_fail(world, "push: %.*s must not be written now", (int)push->key.size,
+                 (const char *)push->key.data);
+        return;
+    }
+    sim_note_gate(worker, report.partition);
+    world->score->checks[SIM_CHECK_PUSH]++;
+    sim_note(world, "worker %d pushes %.*s %.*s pxat %+lld", worker->index, (int)push->key.size,
+             (const char *)push->key.data, (int)push->value.size, (const char *)push->value.data,
+             (long long)(push->expire_at_ms - world->plan.start_ms));
+    if (push->kind == FCAP_PUSH_SET) {
+        check_set(worker, push, user, window, &report);
+        return;
+    }
+    sim_count(world, SIM_EVENT_UNLINK, 1);
+    struct sim_counts want;
+    struct sim_counts none = {.newest_ms = SIM_NEVER};
+    sim_define(world, sim_lineage_of(worker, report.partition), user,
+               world->settings.windows[window].length_ms, report.clock_ms, report.next_offset,
+               &want);
+    if (want.any && !world->plan.limit_ads && (report.ready_mask >> window & 1) != 0) {
+        fail_counts(world, "unlink", user, window, report.clock_ms, &want, &none);
+    }
+}
+
+/* --- a record --- */
+
+void sim_check_state(struct sim_worker *worker, int user)
+{
+    struct sim_world *world = worker->world;
+    int partition = sim_partition_of(world, user);
+    struct fcap_task_report report;
+    if (world->plan.limit_ads || world->failed || !worker->tasks[partition].started ||
+        world->owner[partition] != worker->index || !sim_report(worker, partition, &report)) {
+        return; /* An old owner that was not told yet reads what the new one writes. */
+    }
+    char name[8];
+    sim_user_name(user, name);
+    struct fcap_buffer value = {0};
+    for (size_t window = 0; window < world->settings.window_count; window++) {
+        struct sim_counts want;
+        struct sim_counts got;
+        int64_t as_of;
+        bool partial;
+        if ((report.ready_mask >> window & 1) == 0) {
+            continue;
+        }
+        fcap_buffer_clear(&value);
+        if (!fcap_pipeline_inspect(worker->pipeline, partition, fcap_bytes_of(name), window,
+                                   &value) ||
+            !sim_value_parse(fcap_buffer_bytes(&value), &as_of, &got, &partial)) {
+            sim_fail(world, "state: u%d cannot be read", user);
+            break;
+        }
+        world->score->checks[SIM_CHECK_STATE]++;
+        sim_define(world, sim_lineage_of(worker, partition), user,
+                   world->settings.windows[window].length_ms, report.clock_ms, report.next_offset,
+                   &want);
+        if (!sim_counts_equal(&want, &got)) {
+            fail_counts(world, "state", user, window, report.clock_ms, &want, &got);
+        }
+    }
+    fcap_buffer_done(&value);
+}
+
+/* --- a key --- */
+
+/* From which state on a key may show, and up to which. */
+struct range {
+    int64_t clock_from;
+    int64_t clock_to;
+    int64_t next_from;
+    int64_t next_to;
+};
+
+struct seen {
+    bool present;
+    int64_t as_of;
+    int64_t pxat;
+    struct sim_counts counts;
+};
+
+/* True when the key may look like this over the records below `next` at some T of the range. */
+static bool is_right_at(struct sim_world *world, const struct sim_lineage *lineage, int user,
+                        size_t window, const struct seen *seen, const struct range *range,
+                        int64_t next)
+{
+    int64_t length = world->settings.windows[window].length_ms;
+    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
+    const struct sim_offsets *mine = &world->by_user[user];
+    int64_t from =
+        seen->present && seen->as_of > range->clock_from ? seen->as_of : range->clock_from;
+    for (size_t i = 0; i <= mine->count; i++) {
+        int64_t clock = i == 0 ? from : log->records[mine->offsets[i - 1]].time_ms + length;
+        struct sim_counts want;
+        if (clock < from || clock > range->clock_to) {
+            continue;
+        }
+        sim_define(world, lineage, user, length, clock, next, &want);
+        bool gone =
+            !seen->present && want.any && want.newest_ms + length - 1 < world->redis_latest_ms;
+        if (gone || sim_counts_equal(&want, &seen->counts)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool look(struct sim_world *world, int user, size_t window, struct seen *ret_seen)
+{
+    char key[64];
+    size_t size = build_key(world, user, window, key);
+    struct fcap_bytes value;
+    bool partial;
+    *ret_seen = (struct seen){.counts.newest_ms = SIM_NEVER};
+    ret_seen->present = fcap_fake_redis_get(
+        &world->redis, (struct fcap_bytes){(const uint8_t *)key, size}, &value, &ret_seen->pxat);
+    return !ret_seen->present ||
+           sim_value_parse(value, &ret_seen->as_of, &ret_seen->counts, &partial);
+}
+
+static void check_key(struct sim_worker *worker, int user, size_t window, const char *where,
+                      const struct range *range)
+{
+    struct sim_world *world = worker->world;
+    int partition = sim_partition_of(world, user);
+    const struct sim_lineage *lineage = sim_lineage_of(worker, partition);
+    const struct sim_offsets *mine = &world->by_user[user];
+    struct seen seen;
+    if (!look(world, user, window, &seen)) {
+        sim_fail(world, "%s: u%d holds a value that cannot be read", where, user);
+        return;
+    }
+    if (is_right_at(world, lineage, user, window, &seen, range, range->next_from)) {
+        return;
+    }
+    for (size_t i = mine->count; i-- > 0;) {
+        int64_t next = mine->offsets[i] + 1;
+        if (next > range->next_from && next <= range->next_to &&
+            is_right_at(world, lineage, user, window, &seen, range, next)) {
+            return;
+        }
+    }
+    if (seen.present && seen.pxat < world->redis_latest_ms) {
+        return; /* It had been gone by Redis' clock, which was set back since. */
+    }
+    struct sim_counts want;
+    sim_define(world, lineage, user, world->settings.windows[window].length_ms, range->clock_to,
+               range->next_to, &want);
+    fail_counts(world, where, user, window, range->clock_to, &want, &seen.counts);
+}
+
+static bool is_same_redis(const struct sim_world *world, const struct fcap_sink_identity *identity)
+{
+    struct fcap_buffer bytes = {0};
+    fcap_buffer_put_be64(&bytes, world->redis.run_id);
+    fcap_buffer_put_be64(&bytes, world->redis.sentinel);
+    bool same = memcmp(bytes.data, identity->bytes, sizeof identity->bytes) == 0;
+    fcap_buffer_done(&bytes);
+    return same;
+}
+
+/* An abandoned connection of another owner has worked since the gate opened, and the second look
+ * that repairs it is not over: keys may be old. */
+static bool is_disturbed(const struct sim_worker *worker, int partition)
+{
+    const struct sim_world *world = worker->world;
+    const struct sim_task *task = &worker->tasks[partition];
+    struct fcap_pipeline_sizes sizes;
+    if (world->late_ms == SIM_NEVER || world->late_ms < task->gate_opened_ms) {
+        return false;
+    }
+    fcap_pipeline_sizes(worker->pipeline, &sizes);
+    return !task->second_seen || sizes.push_backlog > 0 || sizes.flights > 0;
+}
+
+void sim_check_claims(struct sim_worker *worker)
+{
+    struct sim_world *world = worker->world;
+    struct fcap_sink_state state;
+    if (!worker->open || worker->paused || world->plan.limit_ads || world->failed) {
+        return;
+    }
+    worker->sink.sink.ops->state(&worker->sink.sink, &state);
+    if (!is_same_redis(world, &state.identity)) {
+        return; /* It does not know yet. */
+    }
+    for (int user = 0; user < world->plan.users; user++) {
+        int partition = sim_partition_of(world, user);
+        struct fcap_task_report report;
+        if (!worker->tasks[partition].known || world->owner[partition] != worker->index ||
+            !sim_report(worker, partition, &report) || report.claimed_next < 0 ||
+            is_disturbed(worker, partition)) {
+            continue;
+        }
+        struct range range = {report.claimed_as_of_ms, report.clock_ms, report.claimed_next,
+                              report.next_offset};
+        for (size_t window = 0; window < world->settings.window_count; window++) {
+            if ((report.ready_mask & report.projected_mask) >> window & 1) {
+                world->score->checks[SIM_CHECK_CLAIM]++;
+                check_key(worker, user, window, "claim", &range);
+            }
+        }
+    }
+}
+
+/* --- a commit --- */
+
+static struct sim_worker *worker_of(struct sim_world *world, int process, int partition,
+                                    uint64_t assignment)
+{
+    for (int i = 0; i < world->worker_count; i++) {
+        struct sim_worker *worker = &world->workers[i];
+        if (worker->open && !worker->paused && worker->process == process &&
+            worker->tasks[partition].known && worker->tasks[partition].assignment == assignment &&
+            world->owner[partition] == i) {
+            return worker;
+        }
+    }
+    return NULL;
+}
+
+static bool read_meta(const struct fcap_batch *batch, const struct fcap_batch_section *section,
+                      struct fcap_meta *ret_meta)
+{
+    for (size_t i = section->first; i < section->first + section->count; i++) {
+        const struct fcap_batch_entry *entry = &batch->entries[i];
+        struct fcap_bytes key = fcap_batch_key(batch, i);
+        if (entry->family == FCAP_FAMILY_META && entry->change == FCAP_CHANGE_PUT &&
+            key.size == 2 + strlen(FCAP_META_NAME) &&
+            memcmp(key.data + 2, FCAP_META_NAME, key.size - 2) == 0) {
+            return fcap_meta_decode(fcap_batch_value(batch, i), ret_meta) == FCAP_OK;
+        }
+    }
+    return false;
+}
+
+static void check_section(struct sim_worker *worker, const struct fcap_meta *meta, int partition)
+{
+    struct sim_world *world = worker->world;
+    struct fcap_task_report report;
+    if (!sim_report(worker, partition, &report)) {
+        return;
+    }
+    struct range range = {meta->clock_ms, report.clock_ms, meta->next_offset, report.next_offset};
+    if (!report.gate_open) {
+        sim_count(world, SIM_EVENT_CLOSED_COMMIT, 1);
+        if (world->plan.processes > 1) {
+            return; /* Redis may show what another process made of newer records. */
+        }
+        /* An earlier run may have shown more than it committed. */
+        range.next_to = (int64_t)world->logs[partition].count;
+        for (int user = 0; user < world->plan.users; user++) {
+            for (size_t i = 0; i < world->settings.window_count; i++) {
+                int64_t shown = world->shown_as_of_ms[user][i];
+                range.clock_to = shown > range.clock_to ? shown : range.clock_to;
+            }
+        }
+    }
+    if (is_disturbed(worker, partition)) {
+        return;
+    }
+    for (int user = partition; user < world->plan.users; user += world->plan.partitions) {
+        for (size_t i = 0; i < meta->window_count; i++) {
+            if (is_same_redis(world, &meta->windows[i].projected_to) &&
+                (report.ready_mask >> i & 1) != 0) {
+                world->score->checks[SIM_CHECK_COMMIT]++;
+                check_key(worker, user, i, "commit ahead of Redis", &range);
+            }
+        }
+    }
+}
+
+/* A batch is about to be written: Redis must hold what it covers. */
+void sim_check_commit(struct sim_world *world, int process, const struct fcap_batch *batch)
+{
+    for (size_t i = 0; i < batch->section_count && !world->plan.limit_ads; i++) {
+        const struct fcap_batch_section *section = &batch->sections[i];
+        struct sim_worker *worker =
+            worker_of(world, process, section->partition, section->assignment);
+        struct fcap_meta meta;
+        if (worker == NULL) {
+            continue;
+        }
+        if (!read_meta(batch, section, &meta)) {
+            sim_fail(world, "a commit of partition %d without meta", section->partition);
+            continue;
+        }
+        sim_note(world, "commit %llu of %d: next %lld, T=+%lld, redo from %llu",
+                 (unsigned long long)meta.commit, section->partition, (long long)meta.next_offset,
+                 (long long)(meta.clock_ms - world->plan.start_ms),
+                 (unsigned long long)meta.redo_from);
+        check_section(worker, &meta, section->partition);
+    }
+}

@@ -1,0 +1,257 @@
+/* The fakes' ports with an ear on them: what was read, what was refused, what is sent. */
+#include "sim.h"
+
+#include <string.h>
+
+struct sim_lineage *sim_lineage_of(struct sim_worker *worker, int partition)
+{
+    return &worker->world->processes[worker->process].lineages[partition];
+}
+
+struct find {
+    int32_t partition;
+    bool found;
+    struct fcap_task_report report;
+};
+
+static void find_report(void *context, const struct fcap_task_report *report)
+{
+    struct find *find = context;
+    if (report->partition == find->partition) {
+        find->found = true;
+        find->report = *report;
+    }
+}
+
+bool sim_report(struct sim_worker *worker, int partition, struct fcap_task_report *ret_report)
+{
+    struct find find = {.partition = partition};
+    if (!worker->open) {
+        return false;
+    }
+    fcap_pipeline_report(worker->pipeline, find_report, &find);
+    if (find.found) {
+        *ret_report = find.report;
+    }
+    return find.found;
+}
+
+void sim_note_gate(struct sim_worker *worker, int partition)
+{
+    struct sim_world *world = worker->world;
+    struct sim_task *task = &worker->tasks[partition];
+    if (task->gate_open) {
+        return;
+    }
+    task->gate_open = true;
+    task->gate_opened_ms = world->monotonic_ms;
+    sim_note(world, "the gate of %d is open at worker %d", partition, worker->index);
+    for (int user = 0; user < world->plan.users && world->stepped_back; user++) {
+        if (sim_partition_of(world, user) == partition) {
+            /* A wall clock set back across a restart is the stated exception. */
+            for (size_t i = 0; i < FCAP_WINDOWS_MAX; i++) {
+                world->shown_as_of_ms[user][i] = SIM_NEVER;
+            }
+        }
+    }
+}
+
+/* --- the source --- */
+
+static void on_assigned(void *context, const int32_t *partitions, const uint64_t *assignments,
+                        size_t count, struct fcap_start *ret_starts)
+{
+    struct sim_worker *worker = context;
+    worker->handler.assigned(worker->handler.context, partitions, assignments, count, ret_starts);
+    for (size_t i = 0; i < count; i++) {
+        sim_count(
+            worker->world, SIM_EVENT_STALE_STATE,
+            ret_starts[i].kind != FCAP_START_OFFSET &&
+                fake_store_holds(worker->world->processes[worker->process].store, partitions[i]));
+        sim_note(worker->world, "worker %d takes %d: start kind %d at %lld", worker->index,
+                 partitions[i], (int)ret_starts[i].kind, (long long)ret_starts[i].offset);
+        worker->tasks[partitions[i]] = (struct sim_task){
+            .known = true, .assignment = assignments[i], .start = ret_starts[i].kind};
+    }
+}
+
+static void on_started(void *context, const struct fcap_started *started)
+{
+    struct sim_worker *worker = context;
+    struct sim_task *task = &worker->tasks[started->partition];
+    sim_note(worker->world, "partition %d starts at %lld of %lld .. %lld", started->partition,
+             (long long)started->offset, (long long)started->log_start, (long long)started->end);
+    if (task->start != FCAP_START_OFFSET) {
+        struct sim_process *process = &worker->world->processes[worker->process];
+        sim_lineage_begin(worker->world, &process->lineages[started->partition], started->offset);
+        sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
+    }
+    task->started = true;
+    worker->handler.started(worker->handler.context, started);
+}
+
+static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
+{
+    struct sim_worker *worker = context;
+    worker->handler.revoked(worker->handler.context, partitions, count, lost);
+    for (size_t i = 0; i < count; i++) {
+        sim_note(worker->world, "worker %d gives %d back%s", worker->index, partitions[i],
+                 lost ? " (lost)" : "");
+        worker->tasks[partitions[i]] = (struct sim_task){0};
+    }
+    worker->users_seen = 0;
+}
+
+/* The future rule, from the record alone and the wall clock that the worker has read. */
+static bool is_future(const struct sim_world *world, const struct sim_record *record, int64_t wall)
+{
+    int64_t bound = wall;
+    if (world->plan.timestamps == FCAP_TIMESTAMP_APPEND && record->timestamp_ms < bound) {
+        bound = record->timestamp_ms;
+    }
+    return record->kind == SIM_EVENT && record->time_ms > bound + world->settings.future_skew_ms;
+}
+
+static bool on_record(void *context, const struct fcap_record *record)
+{
+    struct sim_worker *worker = context;
+    struct sim_world *world = worker->world;
+    struct sim_lineage *lineage = sim_lineage_of(worker, record->partition);
+    struct fcap_task_report before;
+    bool fresh =
+        sim_report(worker, record->partition, &before) && record->offset >= before.next_offset;
+    int64_t wall = world->processes[worker->process].clock.told_ms;
+    const struct sim_record *noted = &world->logs[record->partition].records[record->offset];
+    if (fresh) {
+        sim_decide(lineage, record->offset, SIM_ACCEPTED); /* A dead letter says otherwise. */
+    }
+    worker->reading = true;
+    bool more = worker->handler.record(worker->handler.context, record);
+    worker->reading = false;
+    if (!fresh) {
+        sim_note(world, "record %d/%lld again", record->partition, (long long)record->offset);
+    }
+    if (fresh) {
+        bool refused = lineage->decisions[record->offset] == SIM_REFUSED;
+        sim_note(world, "record %d/%lld: %s u%d a%d e=%+lld ts=%+lld id=%u%s%s", record->partition,
+                 (long long)record->offset,
+                 noted->kind == SIM_EVENT       ? "event"
+                 : noted->kind == SIM_TOMBSTONE ? "tombstone"
+                                                : "junk",
+                 noted->user, noted->ad, (long long)(noted->time_ms - world->plan.start_ms),
+                 (long long)(noted->timestamp_ms - world->plan.start_ms), noted->id,
+                 noted->is_copy ? " copy" : "", refused ? " future" : "");
+        if (refused != is_future(world, noted, wall)) {
+            sim_fail(world, "record %d/%lld: refused as future %d, by definition %d",
+                     record->partition, (long long)record->offset, refused, !refused);
+        }
+    }
+    return more;
+}
+
+static void on_reached_end(void *context, int32_t partition, int64_t offset)
+{
+    struct sim_worker *worker = context;
+    worker->handler.reached_end(worker->handler.context, partition, offset);
+}
+
+static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
+{
+    struct sim_worker *worker = context;
+    struct fcap_start start = worker->handler.gap(worker->handler.context, gap);
+    sim_note(worker->world, "gap in %d: %lld wanted, goes on at %lld", gap->partition,
+             (long long)gap->wanted, (long long)start.offset);
+    for (int64_t offset = gap->wanted; offset < start.offset; offset++) {
+        sim_decide(sim_lineage_of(worker, gap->partition), offset, SIM_UNREAD);
+    }
+    return start;
+}
+
+static enum fcap_status poll_source(struct fcap_source *port,
+                                    const struct fcap_source_handler *handler,
+                                    struct fcap_source_budget budget)
+{
+    struct sim_worker *worker = (struct sim_worker *)port;
+    worker->handler = *handler;
+    struct fcap_source_handler ear = {
+        worker, on_assigned, on_started, on_revoked, on_record, on_reached_end, on_gap,
+    };
+    return worker->source.port.ops->poll(&worker->source.port, &ear, budget);
+}
+
+static bool may_send(struct fcap_source *port, int32_t partition)
+{
+    struct sim_worker *worker = (struct sim_worker *)port;
+    return worker->source.port.ops->may_send(&worker->source.port, partition);
+}
+
+static void publish(struct fcap_source *port, int32_t partition, int64_t next_offset)
+{
+    struct sim_worker *worker = (struct sim_worker *)port;
+    worker->source.port.ops->publish(&worker->source.port, partition, next_offset);
+}
+
+/* --- the sink --- */
+
+static enum fcap_status push(struct fcap_sink *port, const struct fcap_push *command)
+{
+    struct sim_worker *worker = ((struct sim_sink *)port)->worker;
+    enum fcap_status status = worker->sink.sink.ops->push(&worker->sink.sink, command);
+    if (status == FCAP_OK) {
+        sim_check_push(worker, command);
+    }
+    return status;
+}
+
+static enum fcap_status poll_sink(struct fcap_sink *port, const struct fcap_sink_handler *handler,
+                                  int timeout_ms)
+{
+    struct sim_worker *worker = ((struct sim_sink *)port)->worker;
+    return worker->sink.sink.ops->poll(&worker->sink.sink, handler, timeout_ms);
+}
+
+static void sink_state(struct fcap_sink *port, struct fcap_sink_state *ret_state)
+{
+    struct sim_worker *worker = ((struct sim_sink *)port)->worker;
+    worker->sink.sink.ops->state(&worker->sink.sink, ret_state);
+}
+
+/* --- dead letters --- */
+
+static enum fcap_status write_letter(struct fcap_dead_letters *base,
+                                     const struct fcap_record *record, enum fcap_reject reason,
+                                     uint64_t *ret_ticket)
+{
+    struct sim_letters *letters = (struct sim_letters *)base;
+    struct sim_world *world = letters->worker->world;
+    if (reason == FCAP_REJECT_FUTURE && letters->worker->reading) { /* Not a later try. */
+        sim_decide(sim_lineage_of(letters->worker, record->partition), record->offset, SIM_REFUSED);
+    }
+    if (world->monotonic_ms < world->letters_busy_ms) {
+        return FCAP_BUSY;
+    }
+    *ret_ticket = ++letters->ticket;
+    return FCAP_OK;
+}
+
+/* A letter is durable some calls later. */
+static uint64_t letters_done(struct fcap_dead_letters *base)
+{
+    struct sim_letters *letters = (struct sim_letters *)base;
+    if (letters->done < letters->ticket &&
+        letters->worker->world->monotonic_ms >= letters->worker->world->letters_busy_ms) {
+        letters->done++;
+    }
+    return letters->done;
+}
+
+void sim_ports_init(struct sim_worker *worker)
+{
+    static const struct fcap_source_ops source_ops = {poll_source, may_send, publish};
+    static const struct fcap_sink_ops sink_ops = {push, poll_sink, sink_state};
+    static const struct fcap_dead_letters_ops letters_ops = {write_letter, letters_done};
+    worker->source_port.ops = &source_ops;
+    worker->sink_port.port.ops = &sink_ops;
+    worker->sink_port.worker = worker;
+    worker->letters = (struct sim_letters){.letters.ops = &letters_ops, .worker = worker};
+}
