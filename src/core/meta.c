@@ -55,16 +55,18 @@ static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *w
     window->number = fcap_reader_be16(reader);
     window->length_ms = take_i64(reader);
     struct fcap_bytes name = fcap_reader_take(reader, fcap_reader_u8(reader));
-    if (reader->failed || name.size == 0 || name.size > FCAP_WINDOW_NAME_MAX) {
+    if (reader->failed || name.size == 0 || name.size > FCAP_WINDOW_NAME_MAX ||
+        memchr(name.data, '\0', name.size) != NULL) {
         return false;
     }
     memcpy(window->name, name.data, name.size);
     window->name[name.size] = '\0';
-    window->building = fcap_reader_u8(reader) != 0;
+    uint8_t building = fcap_reader_u8(reader);
+    window->building = building == 1;
     window->head_ms = take_i64(reader);
     window->complete_since_ms = take_i64(reader);
     struct fcap_bytes identity = fcap_reader_take(reader, sizeof window->projected_to.bytes);
-    if (reader->failed || window->length_ms <= 0) {
+    if (reader->failed || window->length_ms <= 0 || building > 1) {
         return false;
     }
     memcpy(window->projected_to.bytes, identity.data, identity.size);
