@@ -405,6 +405,17 @@ static bool is_due(const struct fcap_pipeline *pipeline)
 
 /* --- writing --- */
 
+/* The mutant lets a commit of an ended assignment pass for one of the task that came after. */
+static void renumber_sections(struct fcap_pipeline *pipeline, struct commit *commit)
+{
+    for (size_t i = 0; i < commit->task_count && FCAP_MUTANT(OLD_COMMIT); i++) {
+        const struct fcap_task *task = task_find(pipeline, commit->tasks[i].partition);
+        if (task != NULL) {
+            commit->batch.sections[i].assignment = task->assignment;
+        }
+    }
+}
+
 /* One at a time: a commit that failed is still the plan, and nothing newer may overtake it. */
 static enum fcap_status submit_ready(struct fcap_pipeline *pipeline)
 {
@@ -415,6 +426,7 @@ static enum fcap_status submit_ready(struct fcap_pipeline *pipeline)
         (letters != NULL && letters->ops->done(letters) < commit->ticket)) {
         return FCAP_OK;
     }
+    renumber_sections(pipeline, commit);
     enum fcap_status status =
         pipeline->ports.store->ops->submit(pipeline->ports.store, &commit->batch);
     if (fcap_status_class(status) == FCAP_CLASS_FATAL) {

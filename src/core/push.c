@@ -46,6 +46,17 @@ static uint64_t *outstanding(struct fcap_pipeline *pipeline, uint64_t mark)
     return &pipeline->marks[mark % MARKS_MAX].outstanding;
 }
 
+static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user);
+
+/* The mutant encodes a value when its user is queued, in the middle of a step. */
+static void send_early(struct fcap_user *user)
+{
+    struct fcap_pipeline *pipeline = user->task->pipeline;
+    if (FCAP_MUTANT(QUEUE_VALUE) && user->task->gate_open && pipeline->sink_state.ready) {
+        (void)send_user(pipeline, user); /* What stays queued is sent later. */
+    }
+}
+
 void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind kind)
 {
     struct fcap_task *task = user->task;
@@ -63,6 +74,7 @@ void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind ki
             user->push_mark = pipeline->mark_open;
             ++*outstanding(pipeline, user->push_mark);
         }
+        send_early(user);
         return;
     }
     user->push_mask = (uint16_t)(user->push_mask | windows);
@@ -71,6 +83,7 @@ void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind ki
         user->push_queue = QUEUE_FIRST;
         queue_append(&pipeline->first, user);
     }
+    send_early(user);
 }
 
 /* Takes a user out of its queue, with its obligation. */
@@ -148,8 +161,8 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
                          partial, settings->value_bytes, &pipeline->value, &cut);
     if (!partial && !any) {
         newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
-        bool has_passed = newest == FCAP_TIME_NONE ||
-                          newest + meta->length_ms <= safe_now(pipeline) - 1000;
+        bool has_passed =
+            newest == FCAP_TIME_NONE || newest + meta->length_ms <= safe_now(pipeline) - 1000;
         if ((has_passed && !may_be_foreign(task)) || FCAP_MUTANT(PXAT_ONLY)) {
             return false; /* Its PXAT has passed: the key is gone by itself. */
         }

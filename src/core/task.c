@@ -322,7 +322,7 @@ enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, ui
     FCAP_ASSERT(task != NULL);
     task->pipeline = pipeline;
     task->partition = partition;
-    task->assignment = FCAP_MUTANT(OLD_COMMIT) ? 1 : assignment;
+    task->assignment = assignment;
     task->claimed_next = NO_OFFSET;
     task->committed_offset = NO_OFFSET;
     task->synced_history_ms = FCAP_TIME_NONE;
@@ -363,9 +363,7 @@ void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task)
     commit_forget(pipeline, task);
     push_forget(pipeline, task);
     drop_users(pipeline, task);
-    if (!FCAP_MUTANT(OLD_COMMIT)) {
-        pipeline->ports.store->ops->disclaim(pipeline->ports.store, task->partition);
-    }
+    pipeline->ports.store->ops->disclaim(pipeline->ports.store, task->partition);
     struct fcap_task **at = &pipeline->tasks;
     while (*at != task) {
         at = &(*at)->next;
