@@ -430,7 +430,7 @@ static void test_bad_records_of_every_kind_disturb_nobody(void **unused)
 /* --- a topic that is not keyed by user ----------------------------------------------------------
  */
 
-/* It ends by itself, says what is wrong, and has projected nothing. */
+/* It ends by itself and says what is wrong. */
 static void is_refused(const char *words)
 {
     daemon_process_start(&live.process, NULL);
@@ -442,7 +442,6 @@ static void is_refused(const char *words)
     assert_non_null(strstr(log, "not keyed by user"));
     assert_non_null(strstr(log, words));
     assert_non_null(strstr(log, "kafka.keyed"));
-    assert_int_equal(live_key_count(&live), 0);
 }
 
 static void test_a_topic_without_keys_is_refused_before_anything_is_projected(void **unused)
@@ -459,15 +458,12 @@ static void test_a_topic_without_keys_is_refused_before_anything_is_projected(vo
     send_bytes(NULL, 0, value, strlen(value), "skip");
     live_flush(&live);
     is_refused("a record without a key");
+    assert_int_equal(live_key_count(&live), 0);
 }
 
-static void test_a_user_in_two_partitions_is_refused_before_anything_is_projected(void **unused)
+static void send_to_two_partitions(void)
 {
-    struct live_options options = usual();
     char value[128];
-    (void)unused;
-    options.workers = 2; /* Each sees one of the two. */
-    begin(&options);
     (void)snprintf(value, sizeof value, "{\"user_id\":\"u\",\"ad_id\":\"a1\",\"ts\":%" PRId64 "}",
                    now_ms);
     for (int32_t i = 0; i < 2; i++) {
@@ -480,6 +476,27 @@ static void test_a_user_in_two_partitions_is_refused_before_anything_is_projecte
                       "skip");
     }
     live_flush(&live);
+}
+
+static void test_a_user_in_two_partitions_is_refused_before_anything_is_projected(void **unused)
+{
+    struct live_options options = usual();
+    (void)unused;
+    begin(&options);
+    send_to_two_partitions();
+    is_refused("the same user stands in two partitions");
+    assert_int_equal(live_key_count(&live), 0);
+}
+
+/* Each worker sees one of the two. The group may hand a partition from one to the other before it
+ * has been read, so here the first may have been shown already. */
+static void test_a_user_in_partitions_of_two_workers_is_refused(void **unused)
+{
+    struct live_options options = usual();
+    (void)unused;
+    options.workers = 2;
+    begin(&options);
+    send_to_two_partitions();
     is_refused("the same user stands in two partitions");
 }
 
@@ -562,6 +579,7 @@ int main(void)
                                   teardown),
         cmocka_unit_test_teardown(
             test_a_user_in_two_partitions_is_refused_before_anything_is_projected, teardown),
+        cmocka_unit_test_teardown(test_a_user_in_partitions_of_two_workers_is_refused, teardown),
         cmocka_unit_test_teardown(test_B10_a_create_time_bounds_nothing, teardown),
         cmocka_unit_test_teardown(test_B10_the_record_timestamp_as_event_time, teardown),
     };
