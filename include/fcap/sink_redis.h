@@ -28,7 +28,7 @@
       "the host name cannot be resolved; check redis.host and the DNS")                           \
     X(CONNECT, "connect", NONE, "",                                                               \
       "no connection; check that Redis runs and that redis.host, redis.port or "                  \
-      "redis.unix_socket is right")                                                               \
+      "redis.socket is right")                                                                    \
     X(TIMEOUT, "timeout", NONE, "",                                                               \
       "no answer in time; the server hangs, is overloaded, or the network drops packets")         \
     X(CLOSED, "closed", NONE, "",                                                                 \
@@ -84,7 +84,7 @@
     X(MAX_CLIENTS, "max_clients", RECONNECT, "",                                                  \
       "the server has reached maxclients; raise it or find who leaks connections")                \
     X(DATABASE, "database", RECONNECT, "",                                                        \
-      "the server has no such database; check redis.database")                                    \
+      "the server has no such database; check redis.db")                                          \
     X(SYNTAX, "syntax", COUNT, "",                                                                \
       "the server does not know this form of the command; SET ... PXAT needs Redis 6.2 "          \
       "or newer")                                                                                 \
@@ -106,7 +106,7 @@ enum fcap_sink_redis_error {
 /* clang-format off */
 #define FCAP_SINK_REDIS_NEED_LIST(X)                                                              \
     X(SELECT, "SELECT", false,                                                                    \
-      "keys lie in redis.database")                                                               \
+      "keys lie in redis.db")                                                                     \
     X(CLIENT_SETNAME, "CLIENT SETNAME", true,                                                     \
       "abandoned connections of ours can be found, so no old value wins")                         \
     X(CLIENT_ID, "CLIENT ID", true,                                                               \

@@ -34,7 +34,7 @@ static enum fcap_status check_settings(const struct fcap_sink_redis_settings *se
     } else if (settings->unix_socket == NULL && settings->port == 0) {
         wrong = "redis.port is 0";
     } else if (settings->database < 0) {
-        wrong = "redis.database is negative";
+        wrong = "redis.db is negative";
     } else if (settings->profile == NULL || settings->instance == NULL) {
         wrong = "profile or instance is missing";
     } else if (settings->user != NULL && settings->user[0] != '\0' &&
@@ -49,7 +49,7 @@ static enum fcap_status check_settings(const struct fcap_sink_redis_settings *se
         wrong = "the redis backoff is not 1 ms <= min <= max <= 1 h";
     } else if (settings->send_buffer_bytes < 1 || settings->commands_in_flight_max < 1 ||
                settings->commands_in_flight_max > 1u << 24) {
-        wrong = "redis.send_buffer or redis.commands_in_flight is out of range";
+        wrong = "redis.send_buffer or the bound on commands in flight is out of range";
     }
     return wrong == NULL ? FCAP_OK : fcap_error_set(error, FCAP_CONFIG, "%s", wrong);
 }

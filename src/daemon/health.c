@@ -95,14 +95,14 @@ static void judge_task(struct reasons *reasons, const struct fcap_task_report *r
 {
     if (!report->gate_open) {
         const char *waits = report->next_offset < report->end_offset
-                                ? "reads what the log held at assignment"
+                                ? "it reads what the log held at assignment"
                             : report->clock_held ? "its clock waits for Redis TIME"
                             : report->clock_lag_ms > FCAP_CLOCK_OFFSET_MS
                                 ? "its clock catches up with the wall clock"
                                 : "waits for its start offset, its epoch, or the first look at the "
                                   "other partitions";
         add(reasons,
-            "partition %d: the gate to Redis is closed: it %s (offset %lld of %lld, clock %lld ms "
+            "partition %d: the gate to Redis is closed: %s (offset %lld of %lld, clock %lld ms "
             "behind)",
             report->partition, waits, (long long)report->next_offset, (long long)report->end_offset,
             (long long)report->clock_lag_ms);
