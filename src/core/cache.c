@@ -34,9 +34,18 @@ uint64_t fcap_cache_hash(int32_t partition, struct fcap_bytes id)
     return fcap_hash64(id, (uint64_t)partition);
 }
 
+/* What malloc takes for it: a size field of its own, rounded up to 16. Of small records that is a
+ * seventh, too much to be left out of a budget. */
+static size_t allocated(size_t size)
+{
+    size_t taken = (size + sizeof(size_t) + 15) / 16 * 16;
+    return size == 0 ? 0 : taken < 32 ? 32 : taken;
+}
+
 size_t fcap_user_bytes(const struct fcap_user *user, size_t windows)
 {
-    return sizeof *user + user->size + user->row_capacity * (1 + windows) * sizeof *user->rows;
+    return allocated(sizeof *user + user->size) +
+           allocated(user->row_capacity * (1 + windows) * sizeof *user->rows);
 }
 
 void fcap_cache_account(struct fcap_cache *cache, size_t bytes_before, size_t bytes_after)
