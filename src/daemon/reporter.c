@@ -8,10 +8,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define STACK_BYTES ((size_t)1024 * 1024)
 #define TICK_MS     50
+#define IDENTITY_MS 500 /* sooner than the workers, so that few reports are about another Redis */
 
 struct fcap_reporter {
     const struct fcap_config *config;
@@ -98,10 +100,25 @@ static void on_ack(void *context, uint64_t token, enum fcap_push_result result, 
     }
 }
 
+/* What a worker calls projected is so in the Redis that it has seen. This connection may have met
+ * another one, or the same one emptied, a moment earlier. */
+static void forget_other_redis(struct fcap_reporter *reporter, const struct fcap_sink_state *state)
+{
+    for (size_t i = 0; i < fcap_board_workers(reporter->board); i++) {
+        struct fcap_worker_view *view = &reporter->views[i];
+        bool is_same =
+            memcmp(&view->sink.state.identity, &state->identity, sizeof state->identity) == 0;
+        for (size_t k = 0; k < view->task_count && !is_same; k++) {
+            view->tasks[k].report.projected_mask = 0;
+        }
+    }
+}
+
 /* True when it was handed over. A report that fails is not repeated: the next one is newer. */
 static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_state *state)
 {
     fcap_board_read(reporter->board, reporter->views);
+    forget_other_redis(reporter, state);
     fcap_buffer_clear(&reporter->value);
     fcap_report_build(reporter->config, reporter->views, fcap_board_workers(reporter->board),
                       fcap_clock_os_wall_ms(), &reporter->value);
@@ -156,6 +173,7 @@ enum fcap_status fcap_reporter_open(const struct fcap_config *config, struct fca
     reporter->board = board;
     /* The number after the last worker's, so that nobody else has the connection's name. */
     fcap_compose_sink(config, (unsigned)config->workers, &reporter->room, &settings);
+    settings.identity_interval_ms = IDENTITY_MS;
     enum fcap_status status = fcap_sink_redis_open(&settings, error, &reporter->sink);
     if (status != FCAP_OK) {
         free(reporter);
