@@ -315,6 +315,8 @@ void dedup_done(struct dedup *dedup);
 /* expire.c */
 enum fcap_status timeline_collect(struct fcap_task *task, int64_t bucket_ms, int64_t after_ms,
                                   int64_t through_ms, struct timeline *timeline);
+/* Tells whether some timer lies after this moment; there is little to read, ahead of now. */
+enum fcap_status timeline_any_after(struct fcap_task *task, int64_t after_ms, bool *ret_found);
 void timeline_insert(struct timeline *timeline, const struct timeline_event *event,
                      struct fcap_bytes user);
 enum fcap_status expire_task(struct fcap_task *task);

@@ -204,6 +204,27 @@ static enum fcap_status build_event(struct fcap_task *task, size_t window,
     return FCAP_OK;
 }
 
+/* Moves the head over one bucket. */
+static enum fcap_status build_bucket(struct fcap_task *task, size_t index)
+{
+    struct fcap_window_meta *window = &task->meta.windows[index];
+    int64_t bucket = bucket_of(task, window->head_ms + 1);
+    int64_t through = bucket + task->meta.bucket_ms - 1;
+    timeline_clear(&task->build);
+    enum fcap_status status =
+        timeline_collect(task, bucket, window->head_ms, through, &task->build);
+    for (size_t i = 0; i < task->build.count && status == FCAP_OK; i++) {
+        status = build_event(task, index, &task->build, &task->build.events[i]);
+    }
+    if (status != FCAP_OK) {
+        return status;
+    }
+    window->head_ms = through;
+    spend(task->pipeline, task->build.count + LOOK_COST);
+    task->pipeline->changed = true;
+    return FCAP_OK;
+}
+
 static enum fcap_status build_window(struct fcap_task *task, size_t index)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
@@ -212,26 +233,23 @@ static enum fcap_status build_window(struct fcap_task *task, size_t index)
         task->meta.clock_ms > pipeline->wall_ms ? task->meta.clock_ms : pipeline->wall_ms;
     int64_t last = newest + pipeline->settings.future_skew_ms + task->meta.bucket_ms;
     while (window->head_ms < last && pipeline->work_left > 0) {
-        int64_t bucket = bucket_of(task, window->head_ms + 1);
-        int64_t through = bucket + task->meta.bucket_ms - 1;
-        timeline_clear(&task->build);
-        enum fcap_status status =
-            timeline_collect(task, bucket, window->head_ms, through, &task->build);
-        for (size_t i = 0; i < task->build.count && status == FCAP_OK; i++) {
-            status = build_event(task, index, &task->build, &task->build.events[i]);
-        }
+        enum fcap_status status = build_bucket(task, index);
         if (status != FCAP_OK) {
             return status;
         }
-        window->head_ms = through;
-        spend(pipeline, task->build.count + LOOK_COST);
-        pipeline->changed = true;
     }
-    window->building = window->head_ms < last;
-    if (!window->building) {
-        pipeline->flush_all = true; /* Redo knows nothing of what was built. */
+    if (window->head_ms < last) {
+        return FCAP_OK;
     }
-    return FCAP_OK;
+    bool found;
+    enum fcap_status status = timeline_any_after(task, window->head_ms, &found);
+    if (status == FCAP_OK && found) {
+        /* Accepted when the wall clock was ahead of now: one bucket more, and another look. */
+        return build_bucket(task, index);
+    }
+    window->building = false;
+    pipeline->flush_all = true; /* Redo knows nothing of what was built. */
+    return status;
 }
 
 enum fcap_status build_task(struct fcap_task *task)

@@ -314,8 +314,9 @@ static bool has_room(const struct fcap_pipeline *pipeline)
 
 static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
 {
-    pipeline->work_left = pipeline->settings.work_per_step;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
+        /* A share for each: one that catches up must not keep the others' T from moving. */
+        pipeline->work_left = pipeline->settings.work_per_step / pipeline->task_count + 1;
         enum fcap_status status = FCAP_OK;
         if (has_room(pipeline)) {
             status = build_task(task);

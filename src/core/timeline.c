@@ -204,3 +204,54 @@ enum fcap_status timeline_collect(struct fcap_task *task, int64_t bucket_ms, int
     }
     return FCAP_OK;
 }
+
+struct ahead {
+    struct fcap_task *task;
+    bool found;
+    enum fcap_status status;
+};
+
+static bool meet_chunk(void *context, struct fcap_bytes key, struct fcap_bytes value)
+{
+    struct ahead *ahead = context;
+    struct fcap_chunk_key chunk;
+    (void)value;
+    if (!fcap_key_read_chunk(key, &chunk)) {
+        ahead->status = FCAP_CORRUPT;
+        return false;
+    }
+    ahead->found =
+        chunk.partition == ahead->task->partition && chunk.commit >= ahead->task->meta.valid_from;
+    return !ahead->found;
+}
+
+enum fcap_status timeline_any_after(struct fcap_task *task, int64_t after_ms, bool *ret_found)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    struct ahead ahead = {task, false, FCAP_OK};
+    /* `after_ms` is the last of its bucket: whatever lies later has a chunk in a later one. */
+    struct fcap_chunk_key from = {.bucket_ms = bucket_of(task, after_ms + 1)};
+    for (size_t i = 0; i < task->open_count && !ahead.found; i++) {
+        ahead.found = task->open[i].time_ms > after_ms;
+    }
+    for (size_t i = 0; i < pipeline->commit_count && !ahead.found; i++) {
+        const struct commit_task *part = commit_find(&pipeline->commits[i], task);
+        if (part != NULL && part->chunk_count > 0) {
+            size_t last = part->first_chunk + part->chunk_count - 1; /* In key order. */
+            struct fcap_chunk_key key;
+            FCAP_ASSERT(
+                fcap_key_read_chunk(fcap_batch_key(&pipeline->commits[i].batch, last), &key));
+            ahead.found = key.bucket_ms >= from.bucket_ms;
+        }
+    }
+    if (!ahead.found && ahead.status == FCAP_OK) {
+        fcap_buffer_clear(&pipeline->key);
+        fcap_key_chunk(&pipeline->key, from);
+        enum fcap_status status = pipeline->ports.store->ops->scan(
+            pipeline->ports.store, FCAP_FAMILY_TIMERS, fcap_buffer_bytes(&pipeline->key),
+            FCAP_BYTES_NONE, meet_chunk, &ahead);
+        ahead.status = status == FCAP_OK ? ahead.status : status;
+    }
+    *ret_found = ahead.found;
+    return ahead.status == FCAP_OK ? FCAP_OK : core_fail(pipeline, ahead.status, "read timers");
+}
