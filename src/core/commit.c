@@ -399,8 +399,11 @@ static bool is_due(const struct fcap_pipeline *pipeline)
     if (pipeline->open_count >= pipeline->settings.commit_events || pipeline->flush_all) {
         return true;
     }
+    /* A cache full of deferred records stops everything that would be a change. */
+    bool is_full = pipeline->dirty_count > 0 &&
+                   fcap_cache_user_bytes(&pipeline->cache) > pipeline->cache.bytes_max;
     int64_t age_ms = pipeline->monotonic_ms - pipeline->commit_begun_ms;
-    return pipeline->changed && age_ms >= pipeline->settings.commit_interval_ms;
+    return (pipeline->changed || is_full) && age_ms >= pipeline->settings.commit_interval_ms;
 }
 
 /* --- writing --- */
