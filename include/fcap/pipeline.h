@@ -19,6 +19,14 @@ struct fcap_window {
     int64_t length_ms;
 };
 
+/* The first look at a topic: no new task opens its gate before all of the process have read what
+ * the topic held, so that "not keyed by user" is found before anything is shown. Start with zeroes;
+ * the pipelines that share it use it atomically. */
+struct fcap_keyed_look {
+    uint32_t waiting;    /* new tasks that have not read that much yet */
+    int64_t handover_ms; /* until then (monotonic) one of them may be between two workers */
+};
+
 /* Everything that the core takes from the configuration. Copied at open. */
 struct fcap_settings {
     struct fcap_window windows[FCAP_WINDOWS_MAX];
@@ -31,14 +39,11 @@ struct fcap_settings {
     bool check_keyed;           /* kafka.keyed: check */
     uint64_t *keyed_slots;      /* FCAP_KEYED_SLOTS zeroes shared by all workers, or NULL: users
                                    seen in two partitions are found by it; borrowed */
-    uint32_t *keyed_waiting;    /* a zero shared by all workers, or NULL: new tasks that have not
-                                   read yet what the topic held; none of them opens its gate before
-                                   all have, so that the check comes before anything is shown;
-                                   borrowed */
-    bool user_from_key;         /* event.user is @key */
-    bool serve_incomplete;      /* windows_incomplete: serve */
-    bool stop_on_gap;           /* on_gap: stop */
-    bool dedup;                 /* event.id is configured */
+    struct fcap_keyed_look *keyed_look; /* shared by all workers, or NULL; borrowed */
+    bool user_from_key;                 /* event.user is @key */
+    bool serve_incomplete;              /* windows_incomplete: serve */
+    bool stop_on_gap;                   /* on_gap: stop */
+    bool dedup;                         /* event.id is configured */
     int64_t commit_interval_ms;
     size_t commit_events;  /* a commit is begun after this many events */
     uint64_t commit_defer; /* commits that a changed record may wait for its own writing */

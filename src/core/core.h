@@ -154,7 +154,7 @@ struct fcap_task {
     bool started;      /* the source said where reading starts */
     bool start_is_cut; /* the log began later than was sought: its first record says when */
     bool reached;      /* the end offset seen at assignment */
-    bool keyed_waits;  /* counted in settings.keyed_waiting */
+    bool keyed_waits;  /* counted in settings.keyed_look */
     bool gate_open;
     int64_t start_offset;
     int64_t end_offset;
@@ -339,7 +339,7 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 enum fcap_status gate_step(struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_begin_look(struct fcap_task *task);
-void gate_end_look(struct fcap_task *task);
+void gate_drop_look(struct fcap_task *task);
 
 /* commit.c */
 enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);

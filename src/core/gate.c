@@ -6,6 +6,7 @@
 
 #define SCAN_USERS      512  /* users queued by one look at the store */
 #define SECOND_LOOK_MAX 4096 /* users remembered one by one */
+#define HANDOVER_MS     5000 /* a partition is on its way from one worker to another for so long */
 
 static bool is_known(const struct fcap_sink_identity *identity)
 {
@@ -30,18 +31,28 @@ void gate_reached(struct fcap_task *task, int64_t offset)
 void gate_begin_look(struct fcap_task *task)
 {
     const struct fcap_settings *settings = &task->pipeline->settings;
-    if (settings->check_keyed && settings->keyed_waiting != NULL && !task->has_state) {
-        __atomic_add_fetch(settings->keyed_waiting, 1, __ATOMIC_ACQ_REL);
+    if (settings->check_keyed && settings->keyed_look != NULL && !task->has_state) {
+        __atomic_add_fetch(&settings->keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
         task->keyed_waits = true;
     }
 }
 
-void gate_end_look(struct fcap_task *task)
+static void end_look(struct fcap_task *task)
 {
     if (task->keyed_waits) {
-        __atomic_sub_fetch(task->pipeline->settings.keyed_waiting, 1, __ATOMIC_ACQ_REL);
+        __atomic_sub_fetch(&task->pipeline->settings.keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
         task->keyed_waits = false;
     }
+}
+
+/* A task that goes unread is perhaps on its way to another worker, which will wait for it. */
+void gate_drop_look(struct fcap_task *task)
+{
+    if (task->keyed_waits) {
+        __atomic_store_n(&task->pipeline->settings.keyed_look->handover_ms,
+                         task->pipeline->monotonic_ms + HANDOVER_MS, __ATOMIC_RELEASE);
+    }
+    end_look(task);
 }
 
 /* Two partitions with one user are found by whoever reads the second one; until then the first
@@ -49,11 +60,13 @@ void gate_end_look(struct fcap_task *task)
 static bool is_looked_at(struct fcap_task *task)
 {
     const struct fcap_settings *settings = &task->pipeline->settings;
+    struct fcap_keyed_look *look = settings->keyed_look;
     if (task->started && task->reached) {
-        gate_end_look(task);
+        end_look(task);
     }
-    return task->has_state || !settings->check_keyed || settings->keyed_waiting == NULL ||
-           __atomic_load_n(settings->keyed_waiting, __ATOMIC_ACQUIRE) == 0;
+    return task->has_state || !settings->check_keyed || look == NULL ||
+           (__atomic_load_n(&look->waiting, __ATOMIC_ACQUIRE) == 0 &&
+            task->pipeline->monotonic_ms >= __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE));
 }
 
 /* --- the gate --- */

@@ -359,7 +359,7 @@ static void drop_users(struct fcap_pipeline *pipeline, struct fcap_task *task)
 
 void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task)
 {
-    gate_end_look(task);
+    gate_drop_look(task);
     commit_forget(pipeline, task);
     push_forget(pipeline, task);
     drop_users(pipeline, task);

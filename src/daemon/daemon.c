@@ -33,7 +33,7 @@ struct daemon {
     struct fcap_server *server;
     struct fcap_worker *workers[WORKERS_MAX];
     uint64_t *keyed_slots;
-    uint32_t keyed_waiting;
+    struct fcap_keyed_look keyed_look;
     unsigned ended; /* workers; atomic */
 };
 
@@ -130,7 +130,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         .questions = daemon->questions,
         .db = daemon->db,
         .keyed_slots = daemon->keyed_slots,
-        .keyed_waiting = &daemon->keyed_waiting,
+        .keyed_look = &daemon->keyed_look,
         .ended = on_worker_ended,
         .ended_context = daemon,
     };

@@ -236,7 +236,7 @@ static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_er
 {
     fcap_compose_core(worker->shared.config, &worker->shared.plan, &worker->settings);
     worker->settings.keyed_slots = worker->shared.keyed_slots;
-    worker->settings.keyed_waiting = worker->shared.keyed_waiting;
+    worker->settings.keyed_look = worker->shared.keyed_look;
     struct fcap_ports ports = {
         .clock = fcap_clock_os(),
         .decoder = &worker->hot.port,

@@ -19,7 +19,7 @@ struct fcap_worker_shared {
     struct fcap_questions *questions;
     struct fcap_store_rocksdb *db;
     uint64_t *keyed_slots;
-    uint32_t *keyed_waiting;
+    struct fcap_keyed_look *keyed_look;
     /* Called on the worker's thread when it ends, for whatever reason. */
     void (*ended)(void *context, size_t worker);
     void *ended_context;
