@@ -189,6 +189,67 @@ static void test_each_window(void **state)
     virtual_world_free(world);
 }
 
+/* --- the store's own keys --------------------------------------------------------------------- */
+
+struct pairs {
+    struct fcap_buffer text; /* hex of key = hex of value, a line each */
+};
+
+static void put_hex(struct fcap_buffer *buffer, struct fcap_bytes bytes)
+{
+    char text[4];
+    for (size_t i = 0; i < bytes.size; i++) {
+        (void)snprintf(text, sizeof text, "%02x", bytes.data[i]); /* Fits. */
+        fcap_buffer_put_text(buffer, text);
+    }
+}
+
+static bool note_pair(void *context, struct fcap_bytes key, struct fcap_bytes value)
+{
+    struct pairs *pairs = context;
+    put_hex(&pairs->text, key);
+    fcap_buffer_put_text(&pairs->text, " = ");
+    put_hex(&pairs->text, value);
+    fcap_buffer_put_text(&pairs->text, "\n");
+    return true;
+}
+
+/* The pairs under ffff; valid until the next call. */
+static const char *own_pairs(struct virtual_world *world)
+{
+    static struct pairs pairs;
+    struct fcap_store *store = fcap_store_rocksdb_handle(world->db);
+    struct fcap_bytes own = {(const uint8_t *)"\xff\xff", 2};
+    fcap_buffer_clear(&pairs.text);
+    assert_int_equal(
+        store->ops->scan(store, FCAP_FAMILY_META, own, FCAP_BYTES_NONE, note_pair, &pairs),
+        FCAP_OK);
+    fcap_buffer_put_u8(&pairs.text, 0);
+    return (const char *)pairs.text.data;
+}
+
+/* docs/DATA.md, "Keys of the store itself": ffff and the name. */
+static void test_store_keys(void **state)
+{
+    static const char created[] = "ffff637265617465645f6279 = "; /* created_by */
+    static const char format[] = "ffff666f726d6174 = 00000001\n";
+    static const struct virtual_event one = {
+        .arrival_ms = 3600000, .time_ms = 3600000, .user = "u", .ad = "a"};
+    struct virtual_world *world = virtual_world_make();
+    (void)state;
+    world->now_ms = one.time_ms - 1;
+    virtual_world_window(world, "1m", MINUTE_MS);
+    virtual_world_events(world, &one, 1);
+    virtual_world_start(world);
+    virtual_world_run_to(world, one.time_ms);
+    const char *pairs = own_pairs(world);
+    assert_ptr_equal(strstr(pairs, created), pairs);
+    assert_non_null(strstr(pairs, "666361706420")); /* "fcapd " and the version */
+    const char *line = strchr(pairs, '\n') + 1;
+    assert_string_equal(line, format);
+    virtual_world_free(world);
+}
+
 /* --- a real Redis --------------------------------------------------------------------------- */
 
 static struct redis_server server;
@@ -288,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_orders_and_steps),
         cmocka_unit_test(test_orders_and_restarts),
         cmocka_unit_test(test_each_window),
+        cmocka_unit_test(test_store_keys),
         cmocka_unit_test_setup_teardown(test_redis_forgets_by_itself, start_server, stop_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -204,11 +204,31 @@ static const struct fcap_sink_ops sink_ops = {sink_push, sink_poll, sink_state};
 
 /* --- life ---------------------------------------------------------------------------------- */
 
+static char leftover[64]; /* the directory of the world that is open */
+
+/* A test that failed has freed nothing. */
+static void remove_leftover(void)
+{
+    char command[80];
+    if (leftover[0] != '\0') {
+        (void)snprintf(command, sizeof command, "rm -rf '%s'", leftover); /* Fits. */
+        if (system(command) != 0) {
+            print_error("%s: not removed\n", leftover);
+        }
+    }
+}
+
 struct virtual_world *virtual_world_make(void)
 {
+    static bool is_registered;
+    if (!is_registered) {
+        is_registered = atexit(remove_leftover) == 0;
+    }
+    remove_leftover();
     struct virtual_world *world = calloc(1, sizeof *world);
     assert_non_null(world);
     help_make(world->directory);
+    memcpy(leftover, world->directory, sizeof leftover);
     (void)snprintf(world->state, sizeof world->state, "%s/state", world->directory); /* Fits. */
     world->store = help_settings(world->state);
     fcap_settings_default(&world->settings);
@@ -251,6 +271,7 @@ void virtual_world_free(struct virtual_world *world)
     free(world->slots);
     free(world->tokens);
     help_remove(world->directory);
+    leftover[0] = '\0';
     free(world);
 }
 
