@@ -99,7 +99,9 @@ static enum fcap_status put_durably(struct fcap_store_rocksdb *db, const char *k
 
 enum fcap_status store_make_durable(struct fcap_store_rocksdb *db)
 {
-    return put_durably(db, synced_key, sizeof synced_key - 1, (uint64_t)time(NULL));
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* Cannot fail for this clock. */
+    return put_durably(db, synced_key, sizeof synced_key - 1, (uint64_t)now.tv_sec);
 }
 
 /* Durable before the first file goes: after a crash the bound must cover everything that is gone.

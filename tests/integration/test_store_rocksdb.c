@@ -1,4 +1,4 @@
-/* The RocksDB store at work: kill -9, full disks, claims against writes under way, syncs, dropping
+/* The RocksDB store at work: kill -9, claims against writes under way, syncs, dropping
  * of timers, reading beside a daemon. The linker puts wrappers around three calls of RocksDB. */
 #include "integration/store_rocksdb_help.h"
 
@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -254,99 +253,6 @@ static void without_log_families_agree_and_syncs_hold(void **state)
 {
     (void)state;
     kill_many_times("commit-without-log", false);
-}
-
-/* --- full disk ----------------------------------------------------------------------------------
- */
-
-static bool left_open; /* a store that could not be closed */
-
-static void fill_and_recover(bool wal)
-{
-    char ballast[128];
-    fcap_store_rocksdb_close(fixture.db);
-    fixture.db = NULL;
-    if (geteuid() != 0 || mount("none", fixture.directory, "tmpfs", 0, "size=40m") != 0) {
-        print_message("full disk: skipped, needs root and CAP_SYS_ADMIN\n");
-        return;
-    }
-    (void)snprintf(ballast, sizeof ballast, "%s/.ballast", fixture.directory);
-    int file = open(ballast, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    bool has_ballast = file >= 0 && posix_fallocate(file, 0, 20 << 20) == 0;
-    (void)close(file);
-    fixture.settings.wal = wal;
-    for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
-        /* RocksDB comes back when the largest of them fits on the disk again. */
-        fixture.settings.families[i].write_buffer_bytes = 2 << 20;
-    }
-    enum fcap_status status = FCAP_OK;
-    uint64_t number = 0;
-    reopen();
-    int64_t deadline_ms = help_now_ms() + HELP_DEADLINE_S * 1000;
-    while (status == FCAP_OK && help_now_ms() < deadline_ms) {
-        help_number(&fixture.batch, ++number, 100000);
-        status = help_commit(fixture.store, &fixture.batch);
-    }
-    struct fcap_error error;
-    fcap_store_rocksdb_last_error(fixture.db, &error);
-    uint64_t at_failure = help_agreed(fixture.store); /* Reading goes on. */
-    enum fcap_status again = help_commit(fixture.store, &fixture.batch);
-    (void)unlink(ballast);
-    int64_t freed_ms = help_now_ms();
-    while (fcap_status_class(again) == FCAP_CLASS_RETRY && help_now_ms() < deadline_ms) {
-        brief_pause();
-        again = help_commit(fixture.store, &fixture.batch);
-    }
-    print_message("wal %s: full after %llu commits, %s %lld ms after space was there\n",
-                  wal ? "on" : "off", (unsigned long long)number, fcap_status_text(again),
-                  (long long)(help_now_ms() - freed_ms));
-    uint64_t recovered = help_agreed(fixture.store);
-    char copy[64];
-    help_make(copy);
-    if (again == FCAP_OK) {
-        help_sync(fixture.store);
-    } else {
-        /* Such a store may not close; its files are opened elsewhere, as after a crash. */
-        char command[192];
-        (void)snprintf(command, sizeof command, "cp -r %s/. %s", fixture.directory, copy);
-        assert_int_equal(system(command), 0);
-        fixture.settings.directory = copy;
-    }
-    reopen();
-    uint64_t reopened = help_agreed(fixture.store);
-    fcap_store_rocksdb_close(fixture.db);
-    fixture.db = NULL;
-    assert_int_equal(umount2(fixture.directory, MNT_DETACH), 0);
-    help_remove(copy);
-    assert_true(has_ballast);
-    if (wal || status != FCAP_IO) { /* 7.8 without log may end it at once. */
-        assert_int_equal(status, FCAP_NO_SPACE);
-        assert_int_equal(fcap_status_class(status), FCAP_CLASS_RETRY);
-        assert_non_null(strstr(error.text, "No space left"));
-    }
-    assert_in_range(at_failure, number - 1, number);
-    if (wal || again == FCAP_OK) {
-        assert_int_equal(again, FCAP_OK);
-        assert_int_equal(recovered, number);
-        assert_int_equal(reopened, number);
-        return;
-    }
-    /* RocksDB 7.8 without log: a restart from the last flush, all families alike. */
-    left_open = true;
-    assert_int_equal(fcap_status_class(again), FCAP_CLASS_FATAL);
-    assert_in_range(reopened, 1, number);
-}
-
-static void a_full_disk_heals(void **state)
-{
-    (void)state;
-    fill_and_recover(true);
-}
-
-static void a_full_disk_heals_without_log(void **state)
-{
-    (void)state;
-    fill_and_recover(false);
 }
 
 /* --- claims -------------------------------------------------------------------------------------
@@ -646,61 +552,6 @@ static void reading_beside_a_daemon(void **state)
     fixture.settings.directory = fixture.directory;
 }
 
-/* --- several workers ---------------------------------------------------------------------------
- */
-
-enum { WORKERS = 3, COMMITS = 300 };
-
-static void *work(void *context)
-{
-    int32_t partition = *(const int32_t *)context;
-    struct fcap_store *store = fcap_store_rocksdb_handle(fixture.db);
-    struct fcap_batch batch = {0};
-    struct fcap_buffer value = {0};
-    int64_t dropped_ms = 0;
-    char key[16];
-    bool ok = store->ops->claim(store, partition, 1, &dropped_ms) == FCAP_OK;
-    (void)snprintf(key, sizeof key, "worker%d", (int)partition);
-    for (uint64_t number = 1; ok && number <= COMMITS; number++) {
-        const struct fcap_batch *done = NULL;
-        enum fcap_status result = FCAP_OK;
-        bool found = false;
-        fcap_batch_clear(&batch);
-        fcap_batch_section(&batch, partition, 1, number);
-        fcap_buffer_clear(&value);
-        fcap_buffer_put_be64(&value, number);
-        fcap_batch_add(&batch, FCAP_FAMILY_USERS, FCAP_CHANGE_PUT, fcap_bytes_of(key),
-                       fcap_buffer_bytes(&value));
-        ok = store->ops->submit(store, &batch) == FCAP_OK &&
-             store->ops->completed(store, HELP_DEADLINE_S * 1000, &done, &result) == FCAP_OK &&
-             done == &batch && result == FCAP_OK;
-        ok = ok && store->ops->get(store, FCAP_FAMILY_USERS, fcap_bytes_of(key), &value, &found) ==
-                       FCAP_OK;
-        struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&value));
-        ok = ok && found && fcap_reader_be64(&reader) == number; /* Sees its own commit. */
-        store->ops->release(store, partition, (int64_t)number);
-    }
-    fcap_buffer_done(&value);
-    fcap_batch_done(&batch);
-    return ok ? context : NULL;
-}
-
-static void workers_share_one_database(void **state)
-{
-    (void)state;
-    static int32_t partitions[WORKERS] = {11, 12, 13};
-    pthread_t threads[WORKERS];
-    for (size_t i = 0; i < WORKERS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, work, &partitions[i]), 0);
-    }
-    for (size_t i = 0; i < WORKERS; i++) {
-        void *result = NULL;
-        assert_int_equal(pthread_join(threads[i], &result), 0);
-        assert_non_null(result);
-    }
-    assert_int_equal(metrics_now().commits, WORKERS * COMMITS);
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 3) {
@@ -710,8 +561,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest store_rocksdb[] = {
         TEST(no_acknowledged_commit_is_lost_by_kill),
         TEST(without_log_families_agree_and_syncs_hold),
-        TEST(a_full_disk_heals),
-        TEST(a_full_disk_heals_without_log),
         TEST(claims_wait_for_the_write_under_way),
         TEST(a_failed_sync_is_told_and_tried_again),
         TEST(policies_sync_by_themselves),
@@ -720,16 +569,10 @@ int main(int argc, char **argv)
         TEST(idle_families_do_not_pin_the_log),
         TEST(metrics_tell_what_happens),
         TEST(reading_beside_a_daemon),
-        TEST(workers_share_one_database),
     };
 #undef TEST
     if (argc == 2) {
         cmocka_set_test_filter(argv[1]);
     }
-    int failures = cmocka_run_group_tests(store_rocksdb, NULL, NULL);
-    if (left_open) {
-        (void)fflush(NULL); /* Output only. */
-        _exit(failures);    /* RocksDB's exit handlers would wait for its stuck thread. */
-    }
-    return failures;
+    return cmocka_run_group_tests(store_rocksdb, NULL, NULL);
 }

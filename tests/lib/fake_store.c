@@ -1,23 +1,12 @@
 #include "lib/fake_store.h"
 
 #include "fcap/assert.h"
+#include "lib/fake_map.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { PARTITION_MAX = 0xFFFE, SCRIBBLE = 0xA5, SYNCS_MAX = 256 };
-
-struct pair {
-    struct fcap_buffer key;
-    struct fcap_buffer value;
-};
-
-/* Sorted by key. */
-struct map {
-    struct pair *pairs;
-    size_t count;
-    size_t capacity;
-};
 
 /* How to take one change back. */
 struct undo {
@@ -70,7 +59,7 @@ struct claim {
 
 struct fake_store {
     const struct fake_store_hooks *hooks;
-    struct map maps[FCAP_FAMILY_COUNT];
+    struct fake_map maps[FCAP_FAMILY_COUNT];
     struct version *versions; /* those not known to be durable, oldest first */
     size_t version_count;
     size_t version_capacity;
@@ -86,55 +75,6 @@ struct fake_store {
 };
 
 static const struct fake_store_hooks no_hooks;
-
-/* --- the sorted map ------------------------------------------------------------------------ */
-
-/* The first pair whose key is >= `key`. */
-static size_t map_find(const struct map *map, struct fcap_bytes key)
-{
-    size_t low = 0;
-    size_t high = map->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (fcap_bytes_compare(fcap_buffer_bytes(&map->pairs[middle].key), key) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-static bool map_holds(const struct map *map, size_t at, struct fcap_bytes key)
-{
-    return at < map->count && fcap_bytes_equal(fcap_buffer_bytes(&map->pairs[at].key), key);
-}
-
-static void map_put(struct map *map, struct fcap_bytes key, struct fcap_bytes value)
-{
-    size_t at = map_find(map, key);
-    if (!map_holds(map, at, key)) {
-        if (map->count == map->capacity) {
-            map->capacity = map->capacity * 2 + 64;
-            map->pairs = realloc(map->pairs, map->capacity * sizeof *map->pairs);
-            FCAP_ASSERT(map->pairs != NULL);
-        }
-        memmove(map->pairs + at + 1, map->pairs + at, (map->count - at) * sizeof *map->pairs);
-        map->pairs[at] = (struct pair){0};
-        fcap_buffer_put_bytes(&map->pairs[at].key, key);
-        map->count++;
-    }
-    fcap_buffer_clear(&map->pairs[at].value);
-    fcap_buffer_put_bytes(&map->pairs[at].value, value);
-}
-
-static void map_remove(struct map *map, size_t at)
-{
-    fcap_buffer_done(&map->pairs[at].key);
-    fcap_buffer_done(&map->pairs[at].value);
-    map->count--;
-    memmove(map->pairs + at, map->pairs + at + 1, (map->count - at) * sizeof *map->pairs);
-}
 
 /* --- versions -------------------------------------------------------------------------------- */
 
@@ -163,15 +103,15 @@ static void version_done(struct version *version)
 static void remember(struct fake_store *fake, struct version *version, enum fcap_family family,
                      struct fcap_bytes key)
 {
-    const struct map *map = &fake->maps[family];
-    size_t at = map_find(map, key);
+    const struct fake_map *map = &fake->maps[family];
+    size_t at = fake_map_find(map, key);
     if (version->count == version->capacity) {
         version->capacity = version->capacity * 2 + 16;
         version->undos = realloc(version->undos, version->capacity * sizeof *version->undos);
         FCAP_ASSERT(version->undos != NULL);
     }
     struct undo *undo = &version->undos[version->count++];
-    *undo = (struct undo){.family = family, .existed = map_holds(map, at, key)};
+    *undo = (struct undo){.family = family, .existed = fake_map_holds(map, at, key)};
     fcap_buffer_put_bytes(&undo->key, key);
     if (undo->existed) {
         fcap_buffer_put_bytes(&undo->value, fcap_buffer_bytes(&map->pairs[at].value));
@@ -183,15 +123,15 @@ static void undo_newest(struct fake_store *fake)
     struct version *version = &fake->versions[--fake->version_count];
     for (size_t i = version->count; i-- > 0;) {
         const struct undo *undo = &version->undos[i];
-        struct map *map = &fake->maps[undo->family];
+        struct fake_map *map = &fake->maps[undo->family];
         struct fcap_bytes key = fcap_buffer_bytes(&undo->key);
         if (undo->existed) {
-            map_put(map, key, fcap_buffer_bytes(&undo->value));
+            fake_map_put(map, key, fcap_buffer_bytes(&undo->value));
             continue;
         }
-        size_t at = map_find(map, key);
-        if (map_holds(map, at, key)) {
-            map_remove(map, at);
+        size_t at = fake_map_find(map, key);
+        if (fake_map_holds(map, at, key)) {
+            fake_map_remove(map, at);
         }
     }
     version_done(version);
@@ -218,25 +158,25 @@ static void apply_entry(struct fake_store *fake, struct version *version,
                         const struct fcap_batch *batch, size_t index)
 {
     const struct fcap_batch_entry *entry = &batch->entries[index];
-    struct map *map = &fake->maps[entry->family];
+    struct fake_map *map = &fake->maps[entry->family];
     struct fcap_bytes key = fcap_batch_key(batch, index);
-    size_t at = map_find(map, key);
+    size_t at = fake_map_find(map, key);
     switch (entry->change) {
     case FCAP_CHANGE_PUT:
         remember(fake, version, entry->family, key);
-        map_put(map, key, fcap_batch_value(batch, index));
+        fake_map_put(map, key, fcap_batch_value(batch, index));
         break;
     case FCAP_CHANGE_DELETE:
-        if (map_holds(map, at, key)) {
+        if (fake_map_holds(map, at, key)) {
             remember(fake, version, entry->family, key);
-            map_remove(map, at);
+            fake_map_remove(map, at);
         }
         break;
     case FCAP_CHANGE_DELETE_RANGE:
         while (at < map->count && fcap_bytes_compare(fcap_buffer_bytes(&map->pairs[at].key),
                                                      fcap_batch_value(batch, index)) < 0) {
             remember(fake, version, entry->family, fcap_buffer_bytes(&map->pairs[at].key));
-            map_remove(map, at);
+            fake_map_remove(map, at);
         }
         break;
     }
@@ -372,7 +312,7 @@ static void forget_bucket(struct fake_store *fake, uint64_t bucket)
 
 static void drop(struct fake_store *fake, int64_t bound_ms)
 {
-    struct map *timers = &fake->maps[FCAP_FAMILY_TIMERS];
+    struct fake_map *timers = &fake->maps[FCAP_FAMILY_TIMERS];
     size_t at = 0;
     while (at < timers->count) {
         uint64_t bucket = bucket_of(fcap_buffer_bytes(&timers->pairs[at].key));
@@ -392,7 +332,7 @@ static void drop(struct fake_store *fake, int64_t bound_ms)
             bound_ms > fake->dropped_through_ms ? bound_ms : fake->dropped_through_ms;
         fake->counts.timers_dropped += end - at;
         while (end-- > at) {
-            map_remove(timers, at);
+            fake_map_remove(timers, at);
         }
         forget_bucket(fake, bucket);
     }
@@ -404,10 +344,10 @@ static void drop(struct fake_store *fake, int64_t bound_ms)
 static enum fcap_status fake_get(struct fcap_store *store, enum fcap_family family,
                                  struct fcap_bytes key, struct fcap_buffer *value, bool *ret_found)
 {
-    const struct map *map = &((struct fake_handle *)store)->fake->maps[family];
-    size_t at = map_find(map, key);
+    const struct fake_map *map = &((struct fake_handle *)store)->fake->maps[family];
+    size_t at = fake_map_find(map, key);
     fcap_buffer_clear(value);
-    *ret_found = map_holds(map, at, key);
+    *ret_found = fake_map_holds(map, at, key);
     if (*ret_found) {
         fcap_buffer_put_bytes(value, fcap_buffer_bytes(&map->pairs[at].value));
     }
@@ -425,11 +365,11 @@ static enum fcap_status fake_scan(struct fcap_store *store, enum fcap_family fam
                                   struct fcap_bytes from, struct fcap_bytes to,
                                   fcap_store_visitor visitor, void *context)
 {
-    const struct map *map = &((struct fake_handle *)store)->fake->maps[family];
+    const struct fake_map *map = &((struct fake_handle *)store)->fake->maps[family];
     struct fcap_buffer key = {0};
     struct fcap_buffer value = {0};
     bool goes_on = true;
-    for (size_t at = map_find(map, from); goes_on && at < map->count; at++) {
+    for (size_t at = fake_map_find(map, from); goes_on && at < map->count; at++) {
         struct fcap_bytes here = fcap_buffer_bytes(&map->pairs[at].key);
         if (to.size > 0 && fcap_bytes_compare(here, to) >= 0) {
             break;
@@ -638,10 +578,7 @@ void fake_store_close(struct fake_store *fake)
     make_durable(fake, fake->newest_version);
     free(fake->versions);
     for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
-        while (fake->maps[i].count > 0) {
-            map_remove(&fake->maps[i], fake->maps[i].count - 1);
-        }
-        free(fake->maps[i].pairs);
+        fake_map_done(&fake->maps[i]);
     }
     free(fake);
 }
@@ -654,10 +591,7 @@ size_t fake_store_pairs(const struct fake_store *fake, enum fcap_family family)
 bool fake_store_holds(const struct fake_store *fake, int32_t partition)
 {
     uint8_t key[2] = {(uint8_t)(partition >> 8), (uint8_t)partition};
-    const struct map *map = &fake->maps[FCAP_FAMILY_META];
-    size_t at = map_find(map, (struct fcap_bytes){key, sizeof key});
-    return at < map->count && map->pairs[at].key.size > sizeof key &&
-           memcmp(map->pairs[at].key.data, key, sizeof key) == 0;
+    return fake_map_begins(&fake->maps[FCAP_FAMILY_META], (struct fcap_bytes){key, sizeof key});
 }
 
 struct fake_store_counts fake_store_counts(const struct fake_store *fake)

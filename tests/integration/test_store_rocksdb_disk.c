@@ -1,0 +1,171 @@
+/* The RocksDB store on a full disk: what fails, and what comes back by itself. */
+#include "integration/store_rocksdb_help.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct fixture {
+    char directory[64];
+    struct fcap_store_settings settings;
+    struct fcap_store_rocksdb *db;
+    struct fcap_store *store;
+    struct fcap_batch batch;
+} fixture;
+
+static void reopen(void)
+{
+    int64_t dropped_ms = 0;
+    fcap_store_rocksdb_close(fixture.db);
+    fixture.db = help_open(&fixture.settings);
+    fixture.store = fcap_store_rocksdb_handle(fixture.db);
+    assert_int_equal(fixture.store->ops->claim(fixture.store, 1, 1, &dropped_ms), FCAP_OK);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    fixture = (struct fixture){.db = NULL};
+    help_make(fixture.directory);
+    fixture.settings = help_settings(fixture.directory);
+    reopen();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fcap_store_rocksdb_close(fixture.db);
+    fcap_batch_done(&fixture.batch);
+    help_remove(fixture.directory);
+    return 0;
+}
+
+static void brief_pause(void)
+{
+    struct timespec pause = {0, 2000000};
+    (void)nanosleep(&pause, NULL); /* Polling; cut short is fine. */
+}
+
+static bool left_open; /* a store that could not be closed */
+
+/* A small file system in the store's place, half of it taken by a file that can be removed. */
+static bool mount_small(const char *ballast, bool *ret_has_ballast)
+{
+    fcap_store_rocksdb_close(fixture.db);
+    fixture.db = NULL;
+    if (geteuid() != 0 || mount("none", fixture.directory, "tmpfs", 0, "size=40m") != 0) {
+        print_message("full disk: skipped, needs root and CAP_SYS_ADMIN\n");
+        return false;
+    }
+    int file = open(ballast, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    *ret_has_ballast = file >= 0 && posix_fallocate(file, 0, 20 << 20) == 0;
+    (void)close(file);
+    return true;
+}
+
+static void fill_and_recover(bool wal)
+{
+    char ballast[128];
+    (void)snprintf(ballast, sizeof ballast, "%s/.ballast", fixture.directory);
+    bool has_ballast;
+    if (!mount_small(ballast, &has_ballast)) {
+        skip();
+    }
+    fixture.settings.wal = wal;
+    for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
+        /* RocksDB comes back when the largest of them fits on the disk again. */
+        fixture.settings.families[i].write_buffer_bytes = 2 << 20;
+    }
+    enum fcap_status status = FCAP_OK;
+    uint64_t number = 0;
+    reopen();
+    int64_t deadline_ms = help_now_ms() + HELP_DEADLINE_S * 1000;
+    while (status == FCAP_OK && help_now_ms() < deadline_ms) {
+        help_number(&fixture.batch, ++number, 100000);
+        status = help_commit(fixture.store, &fixture.batch);
+    }
+    struct fcap_error error;
+    fcap_store_rocksdb_last_error(fixture.db, &error);
+    uint64_t at_failure = help_agreed(fixture.store); /* Reading goes on. */
+    enum fcap_status again = help_commit(fixture.store, &fixture.batch);
+    (void)unlink(ballast);
+    int64_t freed_ms = help_now_ms();
+    while (fcap_status_class(again) == FCAP_CLASS_RETRY && help_now_ms() < deadline_ms) {
+        brief_pause();
+        again = help_commit(fixture.store, &fixture.batch);
+    }
+    print_message("wal %s: full after %llu commits, %s %lld ms after space was there\n",
+                  wal ? "on" : "off", (unsigned long long)number, fcap_status_text(again),
+                  (long long)(help_now_ms() - freed_ms));
+    uint64_t recovered = help_agreed(fixture.store);
+    char copy[64];
+    help_make(copy);
+    if (again == FCAP_OK) {
+        help_sync(fixture.store);
+    } else {
+        /* Such a store may not close; its files are opened elsewhere, as after a crash. */
+        char command[192];
+        (void)snprintf(command, sizeof command, "cp -r %s/. %s", fixture.directory, copy);
+        assert_int_equal(system(command), 0);
+        fixture.settings.directory = copy;
+    }
+    reopen();
+    uint64_t reopened = help_agreed(fixture.store);
+    fcap_store_rocksdb_close(fixture.db);
+    fixture.db = NULL;
+    assert_int_equal(umount2(fixture.directory, MNT_DETACH), 0);
+    help_remove(copy);
+    assert_true(has_ballast);
+    if (wal || status != FCAP_IO) { /* 7.8 without log may end it at once. */
+        assert_int_equal(status, FCAP_NO_SPACE);
+        assert_int_equal(fcap_status_class(status), FCAP_CLASS_RETRY);
+        assert_non_null(strstr(error.text, "No space left"));
+    }
+    assert_in_range(at_failure, number - 1, number);
+    if (wal || again == FCAP_OK) {
+        assert_int_equal(again, FCAP_OK);
+        assert_int_equal(recovered, number);
+        assert_int_equal(reopened, number);
+        return;
+    }
+    /* RocksDB 7.8 without log: a restart from the last flush, all families alike. */
+    left_open = true;
+    assert_int_equal(fcap_status_class(again), FCAP_CLASS_FATAL);
+    assert_in_range(reopened, 1, number);
+}
+
+static void a_full_disk_heals(void **state)
+{
+    (void)state;
+    fill_and_recover(true);
+}
+
+static void a_full_disk_heals_without_log(void **state)
+{
+    (void)state;
+    fill_and_recover(false);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+    const struct CMUnitTest store_rocksdb_disk[] = {
+        TEST(a_full_disk_heals),
+        TEST(a_full_disk_heals_without_log),
+    };
+#undef TEST
+    int failures = cmocka_run_group_tests(store_rocksdb_disk, NULL, NULL);
+    if (left_open) {
+        (void)fflush(NULL); /* Output only. */
+        _exit(failures);    /* RocksDB's exit handlers would wait for its stuck thread. */
+    }
+    return failures;
+}
