@@ -57,6 +57,19 @@ static void stop(struct run_fixture *f)
     }
 }
 
+/* Some numbers are refreshed once a second only. */
+static void await_metric(struct run_fixture *f, const char *name, double wanted)
+{
+    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    double seen;
+    while ((seen = daemon_process_metric(&f->process, name)) != wanted) {
+        if (redis_server_monotonic_ms() >= deadline_ms) {
+            fail_msg("%s is %f, not %f", name, seen, wanted);
+        }
+        redis_server_pause_ms(50);
+    }
+}
+
 static void test_every_key_equals_the_definition_and_goes_by_itself(void **unused)
 {
     struct run_fixture *f = &fixture;
@@ -139,16 +152,20 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     start(f);
     run_fixture_produce(f, 1000);
     run_fixture_await_applied(f, APPLIED_MS);
+    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
     assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 200);
     assert_int_equal(daemon_process_get(&f->process, "/status", NULL), 200);
     assert_non_null(strstr(f->process.text, "\"1h\":\"complete\""));
     assert_true(daemon_process_metric(&f->process, "fcapd_records_total") == 1000);
-    assert_true(daemon_process_metric(&f->process, "fcapd_partition_lag_records") == 0);
+    await_metric(f, "fcapd_partition_lag_records", 0);
     assert_true(daemon_process_metric(&f->process, "fcapd_partition_gate_open") == RUN_PARTITIONS);
     assert_true(daemon_process_metric(&f->process, "fcapd_redis_ready") == 2);
-    assert_true(daemon_process_metric(&f->process, "fcapd_store_commits_total") >= 1);
     assert_true(daemon_process_metric(&f->process, "process_resident_memory_bytes") > 1e6);
     assert_null(strstr(f->process.text, "user-")); /* No user in any metric. */
+    while (daemon_process_metric(&f->process, "fcapd_store_commits_total") < 1) {
+        assert_true(redis_server_monotonic_ms() < deadline_ms);
+        redis_server_pause_ms(50);
+    }
 
     redis_server_kill(&f->redis);
     daemon_process_await(&f->process, "/readyz", 503, START_MS);
@@ -159,7 +176,7 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     redis_server_restart(&f->redis, false);
     daemon_process_await(&f->process, "/readyz", 200, START_MS);
     run_fixture_await_applied(f, APPLIED_MS);
-    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
     while (run_fixture_count_keys(f) < 2 * (long)oracle_user_count(f->oracle)) {
         assert_true(redis_server_monotonic_ms() < deadline_ms);
         redis_server_pause_ms(50);
