@@ -11,6 +11,8 @@
 
 #include "fcap/value.h"
 
+#include "unit/golden.h"
+
 enum { WINDOWS = 2 };
 
 /* --- keys ---------------------------------------------------------------------------------- */
@@ -154,6 +156,18 @@ static void test_values(void **state)
     check_value(1, true, 1000, true, false, HEAD "\"a2\":4294967295},\"partial\":true}");
 }
 
+/* The example of docs/DATA.md. */
+static void test_documented(void **state)
+{
+    static const char example[] =
+        "{\"v\":1,\"as_of\":1700000001000,\"counts\":{\"a1\":3,\"a2\":1}}";
+    (void)state;
+    count(0, "a1", 3, 0);
+    count(1, "a2", 1, 0);
+    check_value(0, false, 1000, true, false, example);
+    golden_documented(example);
+}
+
 static void test_escapes(void **state)
 {
     (void)state;
@@ -240,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_key_errors),
         cmocka_unit_test_setup_teardown(test_values, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_documented, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_long_ids, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cut, set_up, tear_down),
