@@ -186,6 +186,17 @@ void sim_check_push(struct sim_worker *worker, const struct fcap_push *push)
     }
 }
 
+/* False: it has lost the partition, or will be told so by its next poll. */
+static bool is_owner(const struct sim_worker *worker, int partition)
+{
+    for (size_t i = 0; i < worker->source.revoking_count; i++) {
+        if (worker->source.revoking[i] == partition) {
+            return false;
+        }
+    }
+    return worker->world->owner[partition] == worker->index;
+}
+
 /* --- a record --- */
 
 void sim_check_state(struct sim_worker *worker, int user)
@@ -194,7 +205,7 @@ void sim_check_state(struct sim_worker *worker, int user)
     int partition = sim_partition_of(world, user);
     struct fcap_task_report report;
     if (world->plan.limit_ads || world->failed || !worker->tasks[partition].started ||
-        world->owner[partition] != worker->index || !sim_report(worker, partition, &report)) {
+        !is_owner(worker, partition) || !sim_report(worker, partition, &report)) {
         return; /* An old owner that was not told yet reads what the new one writes. */
     }
     char name[8];
@@ -251,8 +262,13 @@ static bool is_right_at(struct sim_world *world, const struct sim_lineage *linea
     int64_t length = world->settings.windows[window].length_ms;
     const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
     const struct sim_offsets *mine = &world->by_user[user];
-    int64_t from =
-        seen->present && seen->as_of > range->clock_from ? seen->as_of : range->clock_from;
+    int64_t from = range->clock_from;
+    if (seen->present && seen->as_of > from) {
+        from = seen->as_of;
+    }
+    if (from > range->clock_to && world->stepped_back) {
+        from = range->clock_to; /* Shown under a clock that was ahead of this one. */
+    }
     for (size_t i = 0; i <= mine->count; i++) {
         int64_t clock = i == 0 ? from : log->records[mine->offsets[i - 1]].time_ms + length;
         struct sim_counts want;
@@ -282,6 +298,24 @@ static bool look(struct sim_world *world, int user, size_t window, struct seen *
            sim_value_parse(value, &ret_seen->as_of, &ret_seen->counts, &partial);
 }
 
+/* Shown by an earlier owner for records that this one never had to read, and past its PXAT by T,
+ * which may be one second ahead of Redis: nobody knows that there is a key to unlink. */
+static bool is_unknown(const struct sim_world *world, const struct sim_lineage *lineage, int user,
+                       size_t window, const struct seen *seen)
+{
+    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
+    const struct sim_offsets *mine = &world->by_user[user];
+    int64_t redis_ms = world->true_ms + world->redis_clock.offset_ms;
+    int64_t newest = seen->pxat + 1 - world->settings.windows[window].length_ms;
+    for (size_t i = 0; i < mine->count; i++) {
+        if (mine->offsets[i] >= lineage->start &&
+            log->records[mine->offsets[i]].time_ms == newest) {
+            return false;
+        }
+    }
+    return seen->pxat < redis_ms + 1000;
+}
+
 static void check_key(struct sim_worker *worker, int user, size_t window, const char *where,
                       const struct range *range)
 {
@@ -303,6 +337,9 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
             is_right_at(world, lineage, user, window, &seen, range, next)) {
             return;
         }
+    }
+    if (seen.present && is_unknown(world, lineage, user, window, &seen)) {
+        return;
     }
     if (seen.present && seen.pxat < world->redis_latest_ms) {
         return; /* It had been gone by Redis' clock, which was set back since. */
@@ -351,7 +388,7 @@ void sim_check_claims(struct sim_worker *worker)
     for (int user = 0; user < world->plan.users; user++) {
         int partition = sim_partition_of(world, user);
         struct fcap_task_report report;
-        if (!worker->tasks[partition].known || world->owner[partition] != worker->index ||
+        if (!worker->tasks[partition].known || !is_owner(worker, partition) ||
             !sim_report(worker, partition, &report) || report.claimed_next < 0 ||
             is_disturbed(worker, partition)) {
             continue;
@@ -376,7 +413,7 @@ static struct sim_worker *worker_of(struct sim_world *world, int process, int pa
         struct sim_worker *worker = &world->workers[i];
         if (worker->open && !worker->paused && worker->process == process &&
             worker->tasks[partition].known && worker->tasks[partition].assignment == assignment &&
-            world->owner[partition] == i) {
+            is_owner(worker, partition)) {
             return worker;
         }
     }

@@ -70,12 +70,12 @@ static void draw_settings(struct sim_world *world, const struct scale *scale)
     }
     settings->cache_bytes = 1 << 20;
     if (world->plan.rates[SIM_FAULT_TIGHT_CACHE] > 0) {
-        settings->cache_bytes = 16384 + (size_t)between(world, 0, 600);
+        settings->cache_bytes = (size_t)between(world, 800, 2500);
     }
     settings->slice_ms = between(world, scale->slice_ms / 8 + 1, scale->slice_ms * 2);
     settings->session_timeout_ms = scale->session_ms;
     settings->records_per_step = (size_t)between(world, 1, 30);
-    settings->work_per_step = (size_t)between(world, 100, 20000);
+    settings->work_per_step = (size_t)between(world, 600, 20000);
     settings->push_backlog_max = (size_t)between(world, 3, 100);
     if (world->plan.limit_ads) {
         settings->ads_per_user = 2;
