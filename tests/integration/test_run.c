@@ -222,6 +222,42 @@ static void test_inspect_needs_the_token_and_says_the_same_stopped(void **unused
     assert_non_null(strstr(f->process.text, "0 failures"));
 }
 
+static void test_check_names_what_is_wrong_with_a_topic(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    static const char *const compact[] = {"cleanup.policy", "compact", NULL};
+    static const char *const brief[] = {"retention.ms", "60000", "message.timestamp.type",
+                                        "LogAppendTime", NULL};
+    char topic[2][260];
+    (void)unused;
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(topic[i], sizeof topic[i], "kafka.topic=%s", kafka_unique("checked"));
+        kafka_create_topic(kafka_test_brokers(), strchr(topic[i], '=') + 1, 1,
+                           i == 0 ? compact : brief);
+    }
+    const char *const first[] = {"--set", topic[0], "--set",
+                                 "kafka.dead_letter.topic=nowhere-to-be-found", NULL};
+    assert_int_equal(daemon_process_command(&f->process, "check", first, NULL), 78);
+    assert_non_null(strstr(f->process.text, "cleanup.policy holds compact"));
+    assert_non_null(strstr(f->process.text, "FAIL  kafka.dead_letter.topic nowhere-to-be-found"));
+    assert_non_null(strstr(f->process.text, "warn  workers: 2"));
+    assert_non_null(strstr(f->process.text, "LogAppendTime"));
+    assert_non_null(strstr(f->process.text, "2 failures"));
+
+    assert_string_equal(redis_server_ask(&f->redis, "CONFIG SET maxmemory-policy allkeys-lru"),
+                        "OK");
+    const char *const second[] = {"--set", topic[1], NULL};
+    assert_int_equal(daemon_process_command(&f->process, "check", second, NULL), 0);
+    assert_non_null(strstr(f->process.text, "retention.ms is 60000"));
+    assert_non_null(strstr(f->process.text, "maxmemory-policy is allkeys-lru"));
+    assert_null(strstr(f->process.text, "LogAppendTime"));
+    assert_non_null(strstr(f->process.text, "0 failures"));
+
+    const char *const third[] = {"--set", "kafka.topic=nowhere-to-be-found", NULL};
+    assert_int_equal(daemon_process_command(&f->process, "check", third, NULL), 78);
+    assert_non_null(strstr(f->process.text, "FAIL  kafka.topic nowhere-to-be-found"));
+}
+
 static void test_a_member_with_the_same_id_ends_the_older_one(void **unused)
 {
     struct run_fixture *f = &fixture;
@@ -288,6 +324,8 @@ int main(void)
                                         setup_hours, teardown),
         cmocka_unit_test_setup_teardown(test_inspect_needs_the_token_and_says_the_same_stopped,
                                         setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_check_names_what_is_wrong_with_a_topic, setup_hours,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_member_with_the_same_id_ends_the_older_one,
                                         setup_hours, teardown),
         cmocka_unit_test_setup_teardown(
