@@ -1,6 +1,7 @@
 #include "fcap/ads.h"
 
 #include "fcap/assert.h"
+#include "fcap/mutant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ void fcap_ads_init(struct fcap_ads *ads, uint32_t base)
     *ads = (struct fcap_ads){.base = base, .slot_count = SLOTS_MIN};
     ads->slots = calloc(ads->slot_count, sizeof(struct fcap_ad *));
     FCAP_ASSERT(ads->slots != NULL);
+    ads->bytes = ads->slot_count * sizeof(struct fcap_ad *);
 }
 
 /* A text of its own memory: pointer and size. */
@@ -100,10 +102,10 @@ static void set_text(struct fcap_ad_text *text, struct fcap_bytes id)
     memcpy(text->text, &held, sizeof held);
 }
 
-/* Memory that an entry takes, about. */
+/* Memory that an entry takes beside the tables, about. */
 static size_t entry_bytes(const struct fcap_ad *ad)
 {
-    return sizeof *ad + ad->size + sizeof(struct fcap_ad_text) + 4 * sizeof(struct fcap_ad *);
+    return sizeof *ad + ad->size + 16;
 }
 
 static size_t slot_of(const struct fcap_ads *ads, struct fcap_bytes id)
@@ -142,6 +144,7 @@ static void place(struct fcap_ads *ads, struct fcap_ad *ad)
 static void rebuild_slots(struct fcap_ads *ads, size_t slot_count)
 {
     free(ads->slots);
+    ads->bytes += (slot_count - ads->slot_count) * sizeof(struct fcap_ad *);
     ads->slot_count = slot_count;
     ads->slots = calloc(slot_count, sizeof(struct fcap_ad *));
     FCAP_ASSERT(ads->slots != NULL);
@@ -158,6 +161,8 @@ static void reserve_number(struct fcap_ads *ads, uint32_t number)
     FCAP_ASSERT(number >= ads->base);
     size_t wanted = (size_t)(number - ads->base) + 1;
     if (wanted > ads->span_capacity) {
+        size_t entry = sizeof(struct fcap_ad *) + sizeof(struct fcap_ad_text);
+        ads->bytes += (wanted + wanted / 2 + 16 - ads->span_capacity) * entry;
         ads->span_capacity = wanted + wanted / 2 + 16;
         ads->by_number = realloc(ads->by_number, ads->span_capacity * sizeof(struct fcap_ad *));
         ads->texts = realloc(ads->texts, ads->span_capacity * sizeof *ads->texts);
@@ -220,6 +225,20 @@ int32_t fcap_ads_day(int64_t time_ms)
     return (int32_t)(time_ms / DAY_MS);
 }
 
+/* Numbers are never used again, so the table would grow for ever: what was dropped at its lower end
+ * makes room for new ones. */
+static void forget_lowest(struct fcap_ads *ads)
+{
+    size_t gone = 0;
+    while (gone < ads->span && ads->by_number[gone] == NULL && !FCAP_MUTANT(AD_REUSE)) {
+        gone++;
+    }
+    ads->span -= gone;
+    ads->base += (uint32_t)gone;
+    memmove(ads->by_number, ads->by_number + gone, ads->span * sizeof(struct fcap_ad *));
+    memmove(ads->texts, ads->texts + gone, ads->span * sizeof *ads->texts);
+}
+
 void fcap_ads_sweep(struct fcap_ads *ads, int64_t history_ms,
                     void (*visitor)(void *context, uint32_t number), void *context)
 {
@@ -237,6 +256,7 @@ void fcap_ads_sweep(struct fcap_ads *ads, int64_t history_ms,
         free(ad);
     }
     if (ads->count != before) {
+        forget_lowest(ads);
         rebuild_slots(ads, ads->slot_count);
     }
 }

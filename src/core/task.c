@@ -116,9 +116,13 @@ static bool load_ad(void *context, struct fcap_bytes key, struct fcap_bytes valu
     int32_t day;
     struct fcap_bytes id;
     if (!fcap_key_read_ad(key, &partition, &number) || !fcap_ad_decode(value, &day, &id) ||
-        fcap_ads_get(&load->task->ads, number) != NULL) {
+        fcap_ads_get(&load->task->ads, number) != NULL ||
+        (number >= load->task->meta.next_ad && !FCAP_MUTANT(AD_REUSE))) {
         load->status = FCAP_CORRUPT;
         return false;
+    }
+    if (load->task->ads.count == 0 && number < load->task->ads.base) {
+        load->task->ads.base = number; /* The lowest: they come in order. */
     }
     (void)fcap_ads_add(&load->task->ads, number, id, day);
     return true;
@@ -305,7 +309,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     task->clocks[task->meta.commit % CLOCKS_MAX] =
         (struct clock_point){task->meta.clock_ms, task->meta.history_ms};
     status = configure_windows(task);
-    fcap_ads_init(&task->ads, 0);
+    fcap_ads_init(&task->ads, FCAP_MUTANT(AD_REUSE) ? 0 : task->meta.next_ad);
     if (status == FCAP_OK && task->has_state) {
         status = load_ads(task);
     }
