@@ -104,8 +104,9 @@ void fcap_user_clear(struct fcap_user *user)
 
 bool fcap_user_is_empty(const struct fcap_user *user, int64_t history_ms)
 {
-    return user->row_count == 0 && user->erased_until_ms <= history_ms &&
-           user->partial_newest_ms <= history_ms;
+    /* Events that no window has counted yet, since all are being built, still have a newest. */
+    return user->row_count == 0 && user->newest_ms <= history_ms &&
+           user->erased_until_ms <= history_ms && user->partial_newest_ms <= history_ms;
 }
 
 /* Window indexes in order of their numbers, as the stored form has them. */
