@@ -42,7 +42,8 @@ struct fcap_batch_section {
     uint64_t assignment; /* the assignment number under which it was made */
     uint64_t commit;     /* the partition's commit number */
     size_t first;        /* index of its first entry */
-    size_t count;        /* its entries: META first, then USERS, TIMERS, ADS, each in key order */
+    size_t count;        /* its entries: META, USERS, TIMERS, ADS, each in key order; a redo record
+                            (META) stands behind the TIMERS that it names */
 };
 
 struct fcap_batch {
