@@ -16,6 +16,7 @@ struct fcap_window_meta {
     int64_t length_ms;
     char name[FCAP_WINDOW_NAME_MAX + 1];
     bool building; /* counts from timers are still being added up to `head_ms` */
+    bool shown;    /* a Redis once held all of it: its values are kept up, complete or not */
     int64_t head_ms;
     int64_t complete_since_ms; /* the window is complete from here on; NONE: always was */
     struct fcap_sink_identity projected_to; /* the Redis that holds all of it; zero: none */

@@ -299,6 +299,8 @@ enum fcap_status task_user(struct fcap_task *task, struct fcap_bytes id,
 enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, uint64_t hash,
                                   struct fcap_user **ret_user);
 bool task_window_ready(const struct fcap_task *task, size_t window);
+/* Its values go to Redis: it is ready, or was shown before a gap, or incomplete ones are served. */
+bool task_window_served(const struct fcap_task *task, size_t window);
 void user_touch(struct fcap_user *user); /* it must be written */
 void user_clean(struct fcap_user *user); /* it is */
 

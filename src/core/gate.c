@@ -130,8 +130,7 @@ static uint32_t windows_to_serve(const struct fcap_task *task)
 {
     uint32_t mask = 0;
     for (size_t i = 0; i < task->meta.window_count; i++) {
-        bool serve = task->pipeline->settings.serve_incomplete && !task->meta.windows[i].building;
-        if (task_window_ready(task, i) || serve) {
+        if (task_window_served(task, i)) {
             mask |= 1u << i;
         }
     }
@@ -248,6 +247,7 @@ static enum fcap_status full_step(struct fcap_task *task)
         for (size_t i = 0; i < task->meta.window_count; i++) {
             if ((full->windows >> i & 1) != 0) {
                 task->meta.windows[i].projected_to = full->identity;
+                task->meta.windows[i].shown = true;
             }
         }
         full->active = false;

@@ -4,6 +4,10 @@
 
 #define VERSION 1
 
+/* Flags of a window. */
+#define BUILDING 1
+#define SHOWN    2
+
 static void put_i64(struct fcap_buffer *buffer, int64_t value)
 {
     fcap_buffer_put_be64(buffer, (uint64_t)value);
@@ -15,7 +19,8 @@ static void encode_window(const struct fcap_window_meta *window, struct fcap_buf
     put_i64(buffer, window->length_ms);
     fcap_buffer_put_u8(buffer, (uint8_t)strlen(window->name));
     fcap_buffer_put_text(buffer, window->name);
-    fcap_buffer_put_u8(buffer, window->building ? 1 : 0);
+    fcap_buffer_put_u8(buffer,
+                       (uint8_t)((window->building ? BUILDING : 0) | (window->shown ? SHOWN : 0)));
     put_i64(buffer, window->head_ms);
     put_i64(buffer, window->complete_since_ms);
     fcap_buffer_put(buffer, window->projected_to.bytes, sizeof window->projected_to.bytes);
@@ -61,12 +66,13 @@ static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *w
     }
     memcpy(window->name, name.data, name.size);
     window->name[name.size] = '\0';
-    uint8_t building = fcap_reader_u8(reader);
-    window->building = building == 1;
+    uint8_t flags = fcap_reader_u8(reader);
+    window->building = (flags & BUILDING) != 0;
+    window->shown = (flags & SHOWN) != 0;
     window->head_ms = take_i64(reader);
     window->complete_since_ms = take_i64(reader);
     struct fcap_bytes identity = fcap_reader_take(reader, sizeof window->projected_to.bytes);
-    if (reader->failed || window->length_ms <= 0 || building > 1) {
+    if (reader->failed || window->length_ms <= 0 || (flags & ~(BUILDING | SHOWN)) != 0) {
         return false;
     }
     memcpy(window->projected_to.bytes, identity.data, identity.size);

@@ -145,7 +145,7 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_settings *settings = &pipeline->settings;
     const struct fcap_window_meta *meta = &task->meta.windows[window];
-    if (!task_window_ready(task, window) && !(settings->serve_incomplete && !meta->building)) {
+    if (!task_window_served(task, window)) {
         return false; /* A complete projection follows when it is ready. */
     }
     bool partial = user->partial_newest_ms > cursor_of(task, window);

@@ -101,6 +101,13 @@ bool task_window_ready(const struct fcap_task *task, size_t index)
     return !window->building && since <= task->meta.clock_ms - window->length_ms;
 }
 
+bool task_window_served(const struct fcap_task *task, size_t index)
+{
+    const struct fcap_window_meta *window = &task->meta.windows[index];
+    return !window->building && (window->shown || task->pipeline->settings.serve_incomplete ||
+                                 task_window_ready(task, index));
+}
+
 /* --- loading --- */
 
 struct load {
@@ -213,6 +220,7 @@ static enum fcap_status configure_windows(struct fcap_task *task)
             *window = old[at];
             if (strcmp(window->name, wanted->name) != 0) {
                 window->projected_to = (struct fcap_sink_identity){0}; /* Its keys are new. */
+                window->shown = false;
             }
         } else {
             *window = (struct fcap_window_meta){

@@ -1,0 +1,234 @@
+/* What becomes of values when records are lost: a window that was shown once stays shown and is
+ * kept up, though it is not ready any more; one that never was is held back. On the core, with a
+ * store, a topic and a Redis in memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fcap/pipeline.h"
+
+#include "lib/fake_sink.h"
+#include "lib/fake_source.h"
+#include "lib/fake_store.h"
+
+#define NOW_MS  1700000000000ll
+#define HOUR_MS 3600000ll
+
+enum { STEPS_MAX = 10000, QUIET_STEPS = 100 };
+
+struct world {
+    struct fcap_clock clock;
+    struct fcap_decoder decoder;
+    int64_t now_ms;
+    struct fake_topic topic;
+    struct fake_source source;
+    struct fake_store *store;
+    struct fcap_fake_redis redis;
+    struct fcap_fake_sink sink;
+    struct fcap_pipeline *pipeline;
+    struct fcap_task_report report;
+};
+
+static struct world world;
+
+static int64_t now_ms(struct fcap_clock *clock)
+{
+    (void)clock;
+    return world.now_ms;
+}
+
+/* The key is the user, the timestamp the event's time; every ad is "a". */
+static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
+                               struct fcap_event *ret_event)
+{
+    (void)decoder;
+    *ret_event = (struct fcap_event){
+        .user = record->key, .ad = fcap_bytes_of("a"), .time_ms = record->timestamp_ms};
+    return FCAP_REJECT_NONE;
+}
+
+static void open_pipeline(void)
+{
+    struct fcap_settings settings;
+    struct fcap_error error;
+    fcap_settings_default(&settings);
+    settings.profile = "test";
+    settings.key_pattern = "fc:{%u}:%w";
+    settings.session_timeout_ms = 1000;
+    settings.window_count = 1;
+    settings.windows[0] = (struct fcap_window){"1h", HOUR_MS};
+    fake_source_init(&world.source, &world.topic);
+    fcap_fake_sink_open(&world.sink, &world.redis, &world.clock, "fcapd:test:i:0");
+    struct fcap_ports ports = {.clock = &world.clock,
+                               .decoder = &world.decoder,
+                               .source = &world.source.port,
+                               .store = fake_store_handle(world.store),
+                               .sink = &world.sink.sink};
+    assert_int_equal(fcap_pipeline_open(&settings, &ports, &world.pipeline, &error), FCAP_OK);
+    fake_source_assign(&world.source, 0);
+}
+
+static void end_process(void)
+{
+    if (world.pipeline != NULL) {
+        fcap_pipeline_close(world.pipeline);
+        world.pipeline = NULL;
+        fcap_fake_sink_close(&world.sink);
+        fake_source_done(&world.source);
+        fake_store_crash(world.store, 0);
+    }
+}
+
+static void close_pipeline(void)
+{
+    assert_int_equal(fcap_pipeline_drain(world.pipeline, world.now_ms + 1000), FCAP_OK);
+    end_process();
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    world = (struct world){.clock = {now_ms, now_ms}, .decoder = {decode}, .now_ms = NOW_MS};
+    fake_topic_init(&world.topic, 1);
+    world.store = fake_store_open(NULL);
+    fcap_fake_redis_init(&world.redis, &world.clock);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    end_process();
+    fcap_fake_redis_done(&world.redis);
+    fake_store_close(world.store);
+    fake_topic_done(&world.topic);
+    return 0;
+}
+
+static void add_event(int64_t time_ms)
+{
+    (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("u"), fcap_bytes_of("v"), time_ms,
+                            FCAP_TIMESTAMP_APPEND);
+}
+
+static void take_report(void *context, const struct fcap_task_report *report)
+{
+    (void)context;
+    world.report = *report;
+}
+
+/* Steps until everything is read, shown and committed; time passes meanwhile. */
+static void settle(void)
+{
+    struct fcap_pipeline_sizes sizes = {0};
+    int64_t end = fake_topic_end(&world.topic, 0);
+    int quiet = 0;
+    world.report = (struct fcap_task_report){0};
+    for (int i = 0; i < STEPS_MAX; i++) {
+        if (fcap_pipeline_step(world.pipeline, 0) != FCAP_OK) {
+            fail_msg("%s", fcap_pipeline_error(world.pipeline));
+        }
+        fcap_pipeline_report(world.pipeline, take_report, NULL);
+        fcap_pipeline_sizes(world.pipeline, &sizes);
+        bool is_quiet = world.report.gate_open && !world.report.projecting &&
+                        world.report.committed_offset == end && sizes.push_backlog == 0 &&
+                        sizes.flights == 0;
+        quiet = is_quiet ? quiet + 1 : 0;
+        if (quiet == QUIET_STEPS) {
+            return;
+        }
+        world.now_ms += 10;
+    }
+    fail_msg("nothing settles: next offset %lld, gate %d", (long long)world.report.next_offset,
+             world.report.gate_open);
+}
+
+/* The counts that Redis shows; NULL: no key. */
+static void check_counts(const char *counts)
+{
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    bool is_there =
+        fcap_fake_redis_get(&world.redis, fcap_bytes_of("fc:{u}:1h"), &value, &expire_at_ms);
+    if (counts == NULL) {
+        assert_false(is_there);
+        return;
+    }
+    assert_true(is_there);
+    assert_non_null(memmem(value.data, value.size, counts, strlen(counts)));
+}
+
+static void test_a_shown_window_is_kept_up_after_a_gap(void **state)
+{
+    (void)state;
+    add_event(NOW_MS - HOUR_MS / 2);
+    open_pipeline();
+    settle();
+    check_counts("{\"a\":1}");
+    assert_int_equal(world.report.ready_mask, 1);
+    close_pipeline();
+
+    add_event(world.now_ms); /* Lost: retention takes it before it is read. */
+    add_event(world.now_ms);
+    add_event(world.now_ms);
+    fake_topic_trim(&world.topic, 0, 2);
+    open_pipeline();
+    settle();
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->gaps, 1);
+    assert_int_equal(world.report.ready_mask, 0);
+    check_counts("{\"a\":3}");
+
+    /* It goes on living: events come, and events leave. */
+    add_event(world.now_ms);
+    settle();
+    check_counts("{\"a\":4}");
+    world.now_ms = NOW_MS + HOUR_MS / 2 + 10;
+    settle();
+    assert_int_equal(world.report.ready_mask, 0);
+    check_counts("{\"a\":3}");
+
+    /* Also in a Redis that was emptied meanwhile. */
+    fcap_fake_redis_flush(&world.redis);
+    check_counts(NULL);
+    world.now_ms += 5000;
+    settle();
+    world.now_ms += 5000;
+    settle();
+    check_counts("{\"a\":3}");
+    close_pipeline();
+}
+
+static void test_a_window_that_was_never_shown_is_held_back(void **state)
+{
+    (void)state;
+    add_event(NOW_MS - 3000);
+    add_event(NOW_MS - 2000);
+    fake_topic_trim(&world.topic, 0, 1);
+    open_pipeline();
+    settle();
+    assert_int_equal(world.report.ready_mask, 0);
+    check_counts(NULL);
+    add_event(world.now_ms + HOUR_MS);
+    world.now_ms += HOUR_MS + 300000; /* The stamp may be that much ahead of the event. */
+    settle();
+    assert_int_equal(world.report.ready_mask, 1);
+    check_counts("{\"a\":1}");
+    close_pipeline();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_shown_window_is_kept_up_after_a_gap, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_window_that_was_never_shown_is_held_back, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests_name("gap", tests, NULL, NULL);
+}
