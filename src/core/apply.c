@@ -83,6 +83,34 @@ bool apply_held_letter(struct fcap_pipeline *pipeline)
     return !letter->active;
 }
 
+static void remember(struct fcap_task *task, struct fcap_user *user, const struct fcap_event *event,
+                     uint32_t ad)
+{
+    if (task->open_count == task->open_capacity) {
+        task->open_capacity = task->open_capacity * 2 + 256;
+        task->open = realloc(task->open, task->open_capacity * sizeof *task->open);
+        FCAP_ASSERT(task->open != NULL);
+    }
+    task->open[task->open_count++] = (struct open_event){
+        .time_ms = event->time_ms, .user = user, .id_hash = event->id_hash, .ad = ad};
+    task->pipeline->open_count++;
+    struct timeline_event added = {.time_ms = event->time_ms,
+                                   .commit = task->open_commit,
+                                   .id_hash = event->id_hash,
+                                   .user_hash = user->hash,
+                                   .ad = ad};
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        struct timeline *timeline = &task->timelines[i];
+        if (timeline->loaded && event->time_ms <= timeline->through_ms &&
+            event->time_ms > cursor_of(task, i)) {
+            timeline_insert(timeline, &added, event->user);
+        }
+    }
+    if (task->pipeline->settings.dedup) {
+        dedup_add(task, event->user, event->time_ms, event->id_hash);
+    }
+}
+
 /* Voided, not removed: an id that is sent again must stay known. */
 static void void_open_events(struct fcap_task *task, const struct fcap_user *user)
 {
@@ -124,7 +152,12 @@ static void erase(struct fcap_task *task, struct fcap_user *user)
     if (!FCAP_MUTANT(ERASE)) {
         int64_t until =
             user->newest_ms > task->meta.clock_ms ? user->newest_ms : task->meta.clock_ms;
-        user->erased_until_ms = until > user->erased_until_ms ? until : user->erased_until_ms;
+        if (until > user->erased_until_ms) {
+            /* A timer of nobody: when it leaves, the mark has done its work. */
+            user->erased_until_ms = until;
+            struct fcap_event mark = {.user = fcap_user_id(user), .time_ms = until};
+            remember(task, user, &mark, FCAP_AD_VOID);
+        }
         user->erased_commit = task->open_commit - 1;
     }
     user->newest_ms = FCAP_TIME_NONE;
@@ -176,34 +209,6 @@ static struct fcap_ad *ad_of(struct fcap_task *task, struct fcap_bytes id, int64
     ad = fcap_ads_add(&task->ads, number, id, day);
     fcap_ads_mark(&task->ads, ad);
     return ad;
-}
-
-static void remember(struct fcap_task *task, struct fcap_user *user, const struct fcap_event *event,
-                     uint32_t ad)
-{
-    if (task->open_count == task->open_capacity) {
-        task->open_capacity = task->open_capacity * 2 + 256;
-        task->open = realloc(task->open, task->open_capacity * sizeof *task->open);
-        FCAP_ASSERT(task->open != NULL);
-    }
-    task->open[task->open_count++] = (struct open_event){
-        .time_ms = event->time_ms, .user = user, .id_hash = event->id_hash, .ad = ad};
-    task->pipeline->open_count++;
-    struct timeline_event added = {.time_ms = event->time_ms,
-                                   .commit = task->open_commit,
-                                   .id_hash = event->id_hash,
-                                   .user_hash = user->hash,
-                                   .ad = ad};
-    for (size_t i = 0; i < task->meta.window_count; i++) {
-        struct timeline *timeline = &task->timelines[i];
-        if (timeline->loaded && event->time_ms <= timeline->through_ms &&
-            event->time_ms > cursor_of(task, i)) {
-            timeline_insert(timeline, &added, event->user);
-        }
-    }
-    if (task->pipeline->settings.dedup) {
-        dedup_add(task, event->user, event->time_ms, event->id_hash);
-    }
 }
 
 static enum fcap_reject count(struct fcap_task *task, struct fcap_user *user,

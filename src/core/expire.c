@@ -33,13 +33,28 @@ int64_t clock_target(struct fcap_task *task)
     return target > task->meta.clock_ms ? target : task->meta.clock_ms;
 }
 
+/* A void timer has left: if nothing but the mark of a tombstone is known of its user, the commit
+ * looks whether that is still needed. */
+static enum fcap_status let_go(struct fcap_task *task, const struct timeline *timeline,
+                               const struct timeline_event *event)
+{
+    struct fcap_user *user;
+    enum fcap_status status =
+        task_user_hashed(task, timeline_user(timeline, event), event->user_hash, &user);
+    if (status == FCAP_OK && user->row_count == 0 && user->erased_until_ms != FCAP_TIME_NONE) {
+        user_touch(user);
+        user->urgent = true; /* Redo would not do it again. */
+    }
+    return status;
+}
+
 static enum fcap_status take_off(struct fcap_task *task, size_t window,
                                  const struct timeline *timeline,
                                  const struct timeline_event *event)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     if (event->ad == FCAP_AD_VOID) {
-        return FCAP_OK;
+        return let_go(task, timeline, event);
     }
     struct fcap_user *user;
     enum fcap_status status =

@@ -1,6 +1,5 @@
-/* What becomes of values when records are lost: a window that was shown once stays shown and is
- * kept up, though it is not ready any more; one that never was is held back. On the core, with a
- * store, a topic and a Redis in memory. */
+/* The core on a store, a topic and a Redis in memory, in one partition and one window: what a gap
+ * and a tombstone leave behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,13 +42,17 @@ static int64_t now_ms(struct fcap_clock *clock)
     return world.now_ms;
 }
 
-/* The key is the user, the timestamp the event's time; every ad is "a". */
+/* The key is the user, the timestamp the event's time; every ad is "a"; null erases. */
 static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
                                struct fcap_event *ret_event)
 {
     (void)decoder;
     *ret_event = (struct fcap_event){
-        .user = record->key, .ad = fcap_bytes_of("a"), .time_ms = record->timestamp_ms};
+        .user = record->key,
+        .ad = fcap_bytes_of("a"),
+        .time_ms = record->timestamp_ms,
+        .is_tombstone = record->value.data == NULL,
+    };
     return FCAP_REJECT_NONE;
 }
 
@@ -114,6 +117,12 @@ static int teardown(void **state)
 static void add_event(int64_t time_ms)
 {
     (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("u"), fcap_bytes_of("v"), time_ms,
+                            FCAP_TIMESTAMP_APPEND);
+}
+
+static void add_tombstone(void)
+{
+    (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("u"), FCAP_BYTES_NONE, world.now_ms,
                             FCAP_TIMESTAMP_APPEND);
 }
 
@@ -222,6 +231,65 @@ static void test_a_window_that_was_never_shown_is_held_back(void **state)
     close_pipeline();
 }
 
+/* The mark of a tombstone, the last that is known of the user, goes when nothing needs it. */
+static void test_nothing_stays_of_an_erased_user(void **state)
+{
+    (void)state;
+    add_event(NOW_MS - HOUR_MS / 2);
+    open_pipeline();
+    settle();
+    add_tombstone();
+    settle();
+    check_counts(NULL);
+    int64_t erased_ms = world.now_ms;
+    close_pipeline();
+    assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 1);
+
+    /* The events from before stay erased while their timers are there. */
+    open_pipeline();
+    world.now_ms = NOW_MS + HOUR_MS / 2 + 1000;
+    settle();
+    check_counts(NULL);
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->underflows, 0);
+    close_pipeline();
+    assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 1);
+
+    open_pipeline();
+    world.now_ms = erased_ms + HOUR_MS + 2000;
+    settle();
+    close_pipeline();
+    assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 0);
+}
+
+/* One that comes back counts from then on. */
+static void test_an_erased_user_may_come_back(void **state)
+{
+    (void)state;
+    add_event(NOW_MS - 1000);
+    open_pipeline();
+    settle();
+    add_tombstone();
+    add_event(world.now_ms);
+    int64_t back_ms = world.now_ms;
+    settle();
+    check_counts("{\"a\":1}");
+    world.now_ms = back_ms + HOUR_MS - 5000;
+    add_event(world.now_ms);
+    settle();
+    check_counts("{\"a\":2}");
+    world.now_ms = back_ms + HOUR_MS + 5000;
+    settle();
+    check_counts("{\"a\":1}");
+    close_pipeline();
+    assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 1);
+    open_pipeline();
+    world.now_ms = back_ms + 2 * HOUR_MS + 5000;
+    settle();
+    check_counts(NULL);
+    close_pipeline();
+    assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +297,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_window_that_was_never_shown_is_held_back, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_stays_of_an_erased_user, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_erased_user_may_come_back, setup, teardown),
     };
-    return cmocka_run_group_tests_name("gap", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
 }
