@@ -11,18 +11,7 @@
 #include <cmocka.h>
 
 #include "fcap/user.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MALLOC_IS_REPLACED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MALLOC_IS_REPLACED 1
-#endif
-#ifndef MALLOC_IS_REPLACED
-#define MALLOC_IS_REPLACED 0
-#endif
+#include "lib/sanitized.h"
 
 enum { WINDOWS = 3, NAMES = 3000, TASKS = 3 };
 
@@ -280,7 +269,7 @@ static void test_allocator_overhead(void **state)
     struct fcap_cache cache;
     char text[16];
     (void)state;
-    if (MALLOC_IS_REPLACED) {
+    if (TEST_MALLOC_IS_REPLACED) {
         skip();
     }
     fcap_cache_init(&cache, SIZE_MAX, WINDOWS);
