@@ -64,8 +64,10 @@ static struct redis_server server;
 
 static int start_server(void **state)
 {
-    static const char *const options[] = {"--cluster-enabled", "yes", NULL};
+    static char bus[8]; /* as shipped: the port + 10000, which may be no port */
+    static const char *const options[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
     (void)state;
+    (void)snprintf(bus, sizeof bus, "%u", redis_server_free_port()); /* Fits. */
     memset(long_id, 'u', LONG_BYTES);
     for (size_t i = 0; i < LONG_BYTES; i++) {
         long_braces[i] = "{}%"[i % 3];
