@@ -56,6 +56,10 @@ struct fcap_settings {
     size_t records_per_step;
     size_t work_per_step;    /* timer events handled in one step */
     size_t push_backlog_max; /* users waiting to be sent before records are no longer taken */
+    /* Called now and then while one step takes long, so that a watchdog knows it from a hang; on
+     * the pipeline's thread; NULL: not wanted. */
+    void (*alive)(void *context);
+    void *alive_context; /* borrowed */
 };
 
 /* The defaults of every field but windows, profile and key_pattern. */

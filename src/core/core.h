@@ -287,6 +287,14 @@ static inline int64_t cursor_of(const struct fcap_task *task, size_t window)
 enum fcap_status core_fail(struct fcap_pipeline *pipeline, enum fcap_status status,
                            const char *what);
 
+/* Tells whoever watches that a long task goes on. */
+static inline void core_alive(const struct fcap_pipeline *pipeline)
+{
+    if (pipeline->settings.alive != NULL) {
+        pipeline->settings.alive(pipeline->settings.alive_context);
+    }
+}
+
 /* task.c */
 struct fcap_task *task_find(struct fcap_pipeline *pipeline, int32_t partition);
 enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, uint64_t assignment,

@@ -53,6 +53,7 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
         if (pipeline->failure == FCAP_OK) {
             /* A failure is kept, and ends the worker at the end of this step. */
             (void)task_open(pipeline, partitions[i], assignments[i], &ret_starts[i]);
+            core_alive(pipeline);
         }
     }
 }

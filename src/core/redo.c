@@ -102,6 +102,7 @@ static bool add_chunk(void *context, struct fcap_bytes key, struct fcap_bytes va
 static enum fcap_status add_bucket(struct redo *redo, uint64_t commit, int64_t bucket_ms)
 {
     struct fcap_store *store = redo->task->pipeline->ports.store;
+    core_alive(redo->task->pipeline);
     struct fcap_chunk_key from = {bucket_ms, redo->task->partition, commit, 0};
     struct fcap_chunk_key to = {bucket_ms, redo->task->partition, commit + 1, 0};
     struct fcap_buffer keys = {0};
@@ -187,6 +188,7 @@ static enum fcap_status redo_expiries(struct redo *redo, size_t window)
         int64_t through = bucket_ms + task->meta.bucket_ms - 1;
         through = through < to ? through : to;
         timeline_clear(&task->build);
+        core_alive(task->pipeline);
         enum fcap_status status = timeline_collect(task, bucket_ms, from, through, &task->build);
         for (size_t i = 0; i < task->build.count && status == FCAP_OK; i++) {
             status = take_off_event(redo, window, &task->build, &task->build.events[i]);

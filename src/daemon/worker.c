@@ -232,11 +232,20 @@ static enum fcap_status open_kafka(struct fcap_worker *worker, struct fcap_error
     return fcap_source_kafka_open(&source, &worker->source, error);
 }
 
+/* Partitions that are brought up to date after a crash can take minutes: that is no hang. */
+static void beat(void *context)
+{
+    const struct fcap_worker *worker = context;
+    fcap_board_beat(worker->shared.board, worker->index);
+}
+
 static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_error *error)
 {
     fcap_compose_core(worker->shared.config, &worker->shared.plan, &worker->settings);
     worker->settings.keyed_slots = worker->shared.keyed_slots;
     worker->settings.keyed_look = worker->shared.keyed_look;
+    worker->settings.alive = beat;
+    worker->settings.alive_context = worker;
     struct fcap_ports ports = {
         .clock = fcap_clock_os(),
         .decoder = &worker->hot.port,

@@ -1,5 +1,5 @@
 /* The core on a store, a topic and a Redis in memory, in one partition and one window: what a gap
- * and a tombstone leave behind. */
+ * and a tombstone leave behind, and a crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,6 +32,7 @@ struct world {
     struct fcap_fake_sink sink;
     struct fcap_pipeline *pipeline;
     struct fcap_task_report report;
+    uint64_t alive;
 };
 
 static struct world world;
@@ -56,6 +57,12 @@ static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_r
     return FCAP_REJECT_NONE;
 }
 
+static void alive(void *context)
+{
+    (void)context;
+    world.alive++;
+}
+
 static void open_pipeline(void)
 {
     struct fcap_settings settings;
@@ -64,6 +71,7 @@ static void open_pipeline(void)
     settings.profile = "test";
     settings.key_pattern = "fc:{%u}:%w";
     settings.session_timeout_ms = 1000;
+    settings.alive = alive;
     settings.window_count = 1;
     settings.windows[0] = (struct fcap_window){"1h", HOUR_MS};
     fake_source_init(&world.source, &world.topic);
@@ -290,6 +298,26 @@ static void test_an_erased_user_may_come_back(void **state)
     assert_int_equal(fake_store_pairs(world.store, FCAP_FAMILY_USERS), 0);
 }
 
+/* After a crash a partition may have much to catch up on inside of one step. */
+static void test_redo_shows_that_it_lives(void **state)
+{
+    (void)state;
+    open_pipeline();
+    for (int i = 0; i < 5; i++) {
+        add_event(world.now_ms);
+        settle();
+    }
+    check_counts("{\"a\":5}");
+    end_process();
+    world.alive = 0;
+    open_pipeline();
+    settle();
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->redo_events, 5);
+    assert_true(world.alive >= 5); /* Each event lies in a bucket of its own. */
+    check_counts("{\"a\":5}");
+    close_pipeline();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +327,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_nothing_stays_of_an_erased_user, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_erased_user_may_come_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_redo_shows_that_it_lives, setup, teardown),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
 }
