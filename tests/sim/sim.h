@@ -303,6 +303,9 @@ struct sim_world {
     int owner[SIM_PARTITIONS_MAX];  /* worker; -1: none */
     int wanted[SIM_PARTITIONS_MAX]; /* worker that it goes to; -1: none in particular */
 
+    /* Behind the newest record of a user that was refused when it was read first and accepted when
+     * it was read again. */
+    int64_t revised_next[SIM_USERS_MAX];
     int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
     size_t step;
 };

@@ -122,6 +122,8 @@ static bool on_record(void *context, const struct fcap_record *record)
         sim_report(worker, record->partition, &before) && record->offset >= before.next_offset;
     int64_t wall = world->processes[worker->process].clock.told_ms;
     const struct sim_record *noted = &world->logs[record->partition].records[record->offset];
+    bool was_refused = (size_t)record->offset < lineage->capacity &&
+                       lineage->decisions[record->offset] == SIM_REFUSED;
     if (fresh) {
         sim_decide(lineage, record->offset, SIM_ACCEPTED); /* A dead letter says otherwise. */
     }
@@ -141,6 +143,9 @@ static bool on_record(void *context, const struct fcap_record *record)
                  noted->user, noted->ad, (long long)(noted->time_ms - world->plan.start_ms),
                  (long long)(noted->timestamp_ms - world->plan.start_ms), noted->id,
                  noted->is_copy ? " copy" : "", refused ? " future" : "");
+        if (was_refused && !refused && world->revised_next[noted->user] <= record->offset) {
+            world->revised_next[noted->user] = record->offset + 1;
+        }
         if (refused != is_future(world, noted, wall)) {
             sim_fail(world, "record %d/%lld: refused as future %d, by definition %d",
                      record->partition, (long long)record->offset, refused, !refused);
