@@ -24,13 +24,13 @@
     X(clocks_held,             COUNT, "of them, those whose clock waits for Redis TIME")         \
     X(clock_lag_seconds,       MS,    "wall clock minus the partition's clock T; the largest")   \
     X(records_to_gate,         COUNT, "records up to the end offset seen at assignment that are not read yet") \
-    X(open_events,             COUNT, "events that no written commit holds")                     \
+    X(open_events,             COUNT, "events of the commit that is being filled")               \
     X(ads,                     COUNT, "interned ads")                                            \
     X(ads_bytes,               BYTES, "memory of interned ads")                                  \
     X(cache_bytes,             BYTES, "memory of decoded user records")                          \
     X(cache_users,             COUNT, "decoded user records")                                    \
-    X(dirty_users,             COUNT, "of them, those that the next commit writes")              \
-    X(push_backlog,            COUNT, "user x window pairs that wait to be sent to Redis")       \
+    X(dirty_users,             COUNT, "of them, those with a change that is not written yet")    \
+    X(push_backlog,            COUNT, "users with values that wait to be sent to Redis")         \
     X(pushes_in_flight,        COUNT, "commands sent to Redis and not answered")                 \
     X(commits_in_flight,       COUNT, "commits encoded and not written")                         \
     X(backpressure,            COUNT, "1 when the last step took no records")                    \
