@@ -84,7 +84,7 @@ const struct fcap_config_key fcap_config_keys[] = {
      "Sliding windows, 1s to 365d each: lengths, or entries {name: day, length: 1d}. The name "
      "(default: the length as written) stands in the Redis key."},
     CHOICE("windows_incomplete", windows_incomplete, "hold|serve", "hold",
-           "A window without its whole history: hold its keys back, or serve them with a flag."),
+           "A window without its whole history: hold its keys back, or serve them; ready in fc:meta tells."),
     CHOICE("on_gap", on_gap, "degrade|stop", "degrade",
            "When records are gone that were never read: go on and say so, or stop."),
 
