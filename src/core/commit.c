@@ -136,10 +136,6 @@ static void encode_meta(struct fcap_task *task, struct commit *commit)
             meta->windows[i].projected_to = (struct fcap_sink_identity){0};
         }
     }
-    while (task->closed.head != NULL) {
-        push_unqueue(pipeline, task->closed.head); /* A complete projection follows. */
-        task->closed_lost = true;
-    }
     struct fcap_meta stored = *meta;
     stored.next_offset += FCAP_MUTANT(OFFSET_OUTSIDE) && stored.next_offset < task->end_offset;
     fcap_buffer_clear(&pipeline->key);
@@ -170,6 +166,9 @@ static void encode_user(struct fcap_task *task, struct commit *commit, struct fc
         user->stamp = 0;
         fcap_batch_add(&commit->batch, FCAP_FAMILY_USERS, FCAP_CHANGE_DELETE,
                        fcap_buffer_bytes(&pipeline->key), FCAP_BYTES_NONE);
+        if (task->full.active) {
+            push_mark(user, task->full.windows, QUEUE_SECOND); /* The scan will not meet it. */
+        }
         return;
     }
     if (user->erased_until_ms <= task->meta.history_ms) {
@@ -184,6 +183,21 @@ static void encode_user(struct fcap_task *task, struct commit *commit, struct fc
     fcap_batch_add(&commit->batch, FCAP_FAMILY_USERS, FCAP_CHANGE_PUT,
                    fcap_buffer_bytes(&pipeline->key), fcap_buffer_bytes(&pipeline->value));
     FCAP_COUNT(pipeline->counters.commit_users, 1);
+}
+
+/* A complete projection follows, which meets every user that the store or the cache holds: they
+ * leave the queue, so that the cache may let them go. Users without a record are remembered by
+ * their ids: Redis may hold a key of theirs that an earlier run or other windows have set. */
+static void release_closed(struct fcap_task *task)
+{
+    while (task->closed.head != NULL) {
+        struct fcap_user *user = task->closed.head;
+        if (user->stamp == 0 && user->dirty_round == 0) {
+            gate_remember(task, user);
+        }
+        push_unqueue(task->pipeline, user);
+        task->closed_lost = true;
+    }
 }
 
 static int compare_open(const void *left, const void *right)
@@ -354,6 +368,7 @@ static void encode_task(struct fcap_task *task, struct commit *commit, size_t *u
     for (; *user < commit->user_count && commit->users[*user]->task == task; ++*user) {
         encode_user(task, commit, commit->users[*user]);
     }
+    release_closed(task);
     encode_chunks(task, commit, part);
     encode_redo(task, commit, part);
     encode_ads(task, commit);

@@ -348,6 +348,7 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 /* gate.c */
 enum fcap_status gate_step(struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
+void gate_remember(struct fcap_task *task, const struct fcap_user *user);
 void gate_begin_look(struct fcap_task *task);
 void gate_drop_look(struct fcap_task *task);
 

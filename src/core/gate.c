@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-#define SCAN_USERS      512  /* users queued by one look at the store */
-#define SECOND_LOOK_MAX 4096 /* users remembered one by one */
-#define HANDOVER_MS     5000 /* a partition is on its way from one worker to another for so long */
+#define SCAN_USERS        512                  /* users queued by one look at the store */
+#define SECOND_LOOK_MAX   4096                 /* users remembered one by one, */
+#define SECOND_LOOK_BYTES ((size_t)256 * 1024) /* and room for their ids */
+#define HANDOVER_MS       5000 /* a partition is on its way from one worker to another for so long */
 
 static bool is_known(const struct fcap_sink_identity *identity)
 {
@@ -71,25 +72,43 @@ static bool is_looked_at(struct fcap_task *task)
 
 /* --- the gate --- */
 
-static void remember_user(struct fcap_task *task, const struct fcap_user *user)
+/* Keeps a user for the opening of the gate and for the second look, as far as there is room. */
+void gate_remember(struct fcap_task *task, const struct fcap_user *user)
 {
-    fcap_buffer_put_be16(&task->second.ids, user->size);
-    fcap_buffer_put_bytes(&task->second.ids, fcap_user_id(user));
+    if (task->second.ids.size < SECOND_LOOK_BYTES) {
+        fcap_buffer_put_be16(&task->second.ids, user->size);
+        fcap_buffer_put_bytes(&task->second.ids, fcap_user_id(user));
+    }
 }
 
-static void open_gate(struct fcap_task *task)
+static enum fcap_status show_remembered(struct fcap_task *task)
+{
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&task->second.ids));
+    while (fcap_reader_left(&reader) > 0) {
+        struct fcap_bytes id = fcap_reader_take(&reader, fcap_reader_be16(&reader));
+        struct fcap_user *user;
+        enum fcap_status status = task_user(task, id, &user);
+        if (status != FCAP_OK) {
+            return status;
+        }
+        push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_SECOND);
+    }
+    return FCAP_OK;
+}
+
+static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     task->gate_open = true;
     task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
     task->second.armed = true;
     task->second.due_ms = pipeline->monotonic_ms + pipeline->settings.session_timeout_ms;
-    fcap_buffer_clear(&task->second.ids);
-    while (task->closed.head != NULL) {
+    enum fcap_status status = show_remembered(task); /* Left by commits before the opening. */
+    while (task->closed.head != NULL && status == FCAP_OK) {
         struct fcap_user *user = task->closed.head;
         uint32_t windows = user->push_mask;
-        if (!task->second.all) {
-            remember_user(task, user);
+        if (!task->second.all || user->stamp == 0) {
+            gate_remember(task, user);
         }
         push_unqueue(pipeline, user);
         push_mark(user, windows, QUEUE_SECOND);
@@ -100,9 +119,10 @@ static void open_gate(struct fcap_task *task)
         }
     }
     pipeline->changed = true;
+    return status;
 }
 
-static void try_to_open(struct fcap_task *task)
+static enum fcap_status try_to_open(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_sink_state *sink = &pipeline->sink_state;
@@ -110,18 +130,18 @@ static void try_to_open(struct fcap_task *task)
     bool looked_at = is_looked_at(task);
     if (!task->started || !task->reached || !looked_at || !sink->ready ||
         !is_known(&sink->identity) || pipeline->letter.active) {
-        return;
+        return FCAP_OK;
     }
     if (task->meta.clock_ms < clock_target(task) && !FCAP_MUTANT(GATE_EARLY)) {
-        return;
+        return FCAP_OK;
     }
     if (task->epoch == 0) {
         if (!task->epoch_asked) {
             (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
         }
-        return;
+        return FCAP_OK;
     }
-    open_gate(task);
+    return open_gate(task);
 }
 
 /* --- complete projections --- */
@@ -265,40 +285,28 @@ static enum fcap_status second_look(struct fcap_task *task)
     if (!second->armed || pipeline->monotonic_ms < second->due_ms) {
         return FCAP_OK;
     }
-    if (second->all) {
-        if (task->full.active) {
-            return FCAP_OK; /* After the one that is under way. */
-        }
-        second->armed = false;
-        if (!FCAP_MUTANT(SECOND_LOOK)) {
-            begin_full(task, windows_to_serve(task));
-        }
-        return FCAP_OK;
+    if (second->all && task->full.active) {
+        return FCAP_OK; /* After the one that is under way. */
     }
     second->armed = false;
-    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&second->ids));
-    while (fcap_reader_left(&reader) > 0 && !FCAP_MUTANT(SECOND_LOOK)) {
-        struct fcap_bytes id = fcap_reader_take(&reader, fcap_reader_be16(&reader));
-        struct fcap_user *user;
-        enum fcap_status status = task_user(task, id, &user);
-        if (status != FCAP_OK) {
-            return status;
+    enum fcap_status status = FCAP_OK;
+    if (!FCAP_MUTANT(SECOND_LOOK)) {
+        if (second->all) {
+            begin_full(task, windows_to_serve(task));
         }
-        push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_SECOND);
+        status = show_remembered(task);
     }
     fcap_buffer_done(&second->ids);
-    return FCAP_OK;
+    return status;
 }
 
 enum fcap_status gate_step(struct fcap_task *task)
 {
-    if (!task->gate_open) {
-        try_to_open(task);
-    }
-    if (!task->gate_open || !task->pipeline->sink_state.ready ||
+    enum fcap_status status = task->gate_open ? FCAP_OK : try_to_open(task);
+    if (status != FCAP_OK || !task->gate_open || !task->pipeline->sink_state.ready ||
         !is_known(&task->pipeline->sink_state.identity)) {
-        return FCAP_OK;
+        return status;
     }
-    enum fcap_status status = full_step(task);
+    status = full_step(task);
     return status == FCAP_OK ? second_look(task) : status;
 }

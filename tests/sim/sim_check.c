@@ -341,8 +341,9 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
     if (seen.present && is_unknown(world, lineage, user, window, &seen)) {
         return;
     }
-    if (seen.present && seen.pxat < world->redis_latest_ms) {
-        return; /* It had been gone by Redis' clock, which was set back since. */
+    if (seen.present &&
+        (seen.pxat < world->redis_latest_ms || seen.pxat < range->clock_to - 1000)) {
+        return; /* It had been gone by Redis' clock, or by what T knew of it: set back since. */
     }
     struct sim_counts want;
     sim_define(world, lineage, user, world->settings.windows[window].length_ms, range->clock_to,
