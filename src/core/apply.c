@@ -300,6 +300,24 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
 }
 
 /* Two partitions with the same user would be two clocks and one key. */
+bool apply_is_sole(struct fcap_pipeline *pipeline, int32_t partition, struct fcap_bytes user)
+{
+    if (pipeline->settings.keyed_slots == NULL) {
+        return true;
+    }
+    uint64_t hash = fcap_hash64(user, 1);
+    uint64_t mine = (hash & ~(uint64_t)0xFFFF) | (uint64_t)(partition + 1);
+    uint64_t *slot = &pipeline->settings.keyed_slots[hash & (FCAP_KEYED_SLOTS - 1)];
+    uint64_t seen = __atomic_exchange_n(slot, mine, __ATOMIC_RELAXED);
+    if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine) {
+        (void)core_fail(pipeline, FCAP_STOPPED,
+                        "the topic is not keyed by user: the same user stands in two partitions "
+                        "(key the topic by user, or set kafka.keyed: assume)");
+        return false;
+    }
+    return true;
+}
+
 static bool is_keyed(struct fcap_task *task, const struct fcap_record *record,
                      const struct fcap_event *event)
 {
@@ -313,20 +331,7 @@ static bool is_keyed(struct fcap_task *task, const struct fcap_record *record,
                         "its body (key the topic by user, or set kafka.keyed: assume)");
         return false;
     }
-    if (pipeline->settings.keyed_slots == NULL) {
-        return true;
-    }
-    uint64_t hash = fcap_hash64(event->user, 1);
-    uint64_t mine = (hash & ~(uint64_t)0xFFFF) | (uint64_t)(task->partition + 1);
-    uint64_t *slot = &pipeline->settings.keyed_slots[hash & (FCAP_KEYED_SLOTS - 1)];
-    uint64_t seen = __atomic_exchange_n(slot, mine, __ATOMIC_RELAXED);
-    if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine) {
-        (void)core_fail(pipeline, FCAP_STOPPED,
-                        "the topic is not keyed by user: the same user stands in two partitions "
-                        "(key the topic by user, or set kafka.keyed: assume)");
-        return false;
-    }
-    return true;
+    return apply_is_sole(pipeline, task->partition, event->user);
 }
 
 /* False when the source must deliver no more for now. */

@@ -154,6 +154,7 @@ struct fcap_task {
     bool started;      /* the source said where reading starts */
     bool start_is_cut; /* the log began later than was sought: its first record says when */
     bool reached;      /* the end offset seen at assignment */
+    bool looked_at;    /* an earlier run found its topic keyed: it has shown whole windows */
     bool keyed_waits;  /* counted in settings.keyed_look */
     bool gate_open;
     int64_t start_offset;
@@ -315,6 +316,8 @@ void user_clean(struct fcap_user *user); /* it is */
 /* apply.c */
 bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record);
 bool apply_held_letter(struct fcap_pipeline *pipeline);
+/* False, and the pipeline fails, when the user is known from another partition. */
+bool apply_is_sole(struct fcap_pipeline *pipeline, int32_t partition, struct fcap_bytes user);
 
 /* dedup.c */
 enum fcap_status dedup_check(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms,
@@ -349,7 +352,7 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 enum fcap_status gate_step(struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
-void gate_begin_look(struct fcap_task *task);
+enum fcap_status gate_begin_look(struct fcap_task *task);
 void gate_drop_look(struct fcap_task *task);
 
 /* commit.c */

@@ -28,14 +28,54 @@ void gate_reached(struct fcap_task *task, int64_t offset)
 
 /* --- is the topic keyed by user? --- */
 
-/* A state's topic was looked at when the state began. */
-void gate_begin_look(struct fcap_task *task)
+static bool look_at_user(void *context, struct fcap_bytes key, struct fcap_bytes value)
+{
+    struct fcap_task *task = context;
+    int32_t partition;
+    struct fcap_bytes user;
+    (void)value;
+    core_alive(task->pipeline);
+    return fcap_key_read_user(key, &partition, &user) &&
+           apply_is_sole(task->pipeline, partition, user);
+}
+
+/* What the state holds was read in a run that ended before it had shown a window, perhaps because
+ * it had found that the topic is not keyed: its users are looked at again. Some are in the cache
+ * only: redo has just brought them up. */
+static enum fcap_status look_at_state(struct fcap_task *task)
+{
+    struct fcap_store *store = task->pipeline->ports.store;
+    const struct fcap_cache *cache = &task->pipeline->cache;
+    for (size_t i = 0; i < cache->slot_count; i++) {
+        const struct fcap_user *user = cache->slots[i].user;
+        if (user != NULL && user->task == task &&
+            !apply_is_sole(task->pipeline, task->partition, fcap_user_id(user))) {
+            return task->pipeline->failure;
+        }
+    }
+    struct fcap_buffer keys = {0};
+    fcap_key_user(&keys, task->partition, FCAP_BYTES_NONE);
+    size_t size = keys.size;
+    fcap_key_user(&keys, task->partition + 1, FCAP_BYTES_NONE);
+    enum fcap_status status = store->ops->scan(
+        store, FCAP_FAMILY_USERS, (struct fcap_bytes){keys.data, size},
+        (struct fcap_bytes){keys.data + size, keys.size - size}, look_at_user, task);
+    fcap_buffer_done(&keys);
+    return status == FCAP_OK ? task->pipeline->failure
+                             : core_fail(task->pipeline, status, "look at users");
+}
+
+enum fcap_status gate_begin_look(struct fcap_task *task)
 {
     const struct fcap_settings *settings = &task->pipeline->settings;
-    if (settings->check_keyed && settings->keyed_look != NULL && !task->has_state) {
+    if (!settings->check_keyed || task->looked_at) {
+        return FCAP_OK;
+    }
+    if (settings->keyed_look != NULL) {
         __atomic_add_fetch(&settings->keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
         task->keyed_waits = true;
     }
+    return task->has_state && settings->keyed_slots != NULL ? look_at_state(task) : FCAP_OK;
 }
 
 static void end_look(struct fcap_task *task)
@@ -65,7 +105,7 @@ static bool is_looked_at(struct fcap_task *task)
     if (task->started && task->reached) {
         end_look(task);
     }
-    return task->has_state || !settings->check_keyed || look == NULL ||
+    return task->looked_at || !settings->check_keyed || look == NULL ||
            (__atomic_load_n(&look->waiting, __ATOMIC_ACQUIRE) == 0 &&
             task->pipeline->monotonic_ms >= __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE));
 }
@@ -96,9 +136,23 @@ static enum fcap_status show_remembered(struct fcap_task *task)
     return FCAP_OK;
 }
 
+/* The epoch counts assignments in all processes. When another owner was at work since this state's
+ * last one, Redis shows what that one made of the records, and it may have judged some otherwise
+ * (the future rule asks the wall clock): everything is projected once more. */
+static void take_epoch(struct fcap_task *task)
+{
+    struct fcap_meta *meta = &task->meta;
+    bool is_next = (uint64_t)task->epoch == meta->epoch + 1;
+    for (size_t i = 0; i < meta->window_count && !is_next; i++) {
+        meta->windows[i].projected_to = (struct fcap_sink_identity){0};
+    }
+    meta->epoch = (uint64_t)task->epoch;
+}
+
 static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
+    take_epoch(task);
     task->gate_open = true;
     task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
     task->second.armed = true;

@@ -278,6 +278,9 @@ static enum fcap_status load_meta(struct fcap_task *task)
     if (status == FCAP_OK && task->has_state) {
         status = fcap_meta_decode(fcap_buffer_bytes(&pipeline->value), &task->meta);
     }
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        task->looked_at = task->looked_at || task->meta.windows[i].shown;
+    }
     return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read a partition's meta");
 }
 
@@ -304,6 +307,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
          * it can never be exact again. */
         task->stale = true;
         task->has_state = false;
+        task->looked_at = false;
     }
     if (!task->has_state) {
         begin_empty(task, ret_start);
@@ -347,7 +351,7 @@ enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, ui
         return core_fail(pipeline, status, "claim a partition");
     }
     status = load_state(task, dropped_ms, ret_start);
-    gate_begin_look(task);
+    status = status == FCAP_OK ? gate_begin_look(task) : status;
     task->committed_offset = task->has_state ? task->meta.next_offset : NO_OFFSET;
     return status;
 }
