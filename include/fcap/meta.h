@@ -38,6 +38,7 @@ struct fcap_meta {
     uint32_t next_ad;          /* number of the next ad */
     int64_t bucket_ms;         /* width of a timer bucket */
     uint32_t partition_count;  /* of the topic; 0: not known */
+    uint64_t epoch;            /* of the newest opening of the gate; 0: never */
     size_t window_count;
     struct fcap_window_meta windows[FCAP_WINDOWS_MAX];
 };

@@ -20,8 +20,10 @@ static void note_position(struct fcap_task *task, const struct fcap_record *reco
 {
     struct fcap_meta *meta = &task->meta;
     if (task->start_is_cut && record->timestamp_ms >= 0) {
-        /* What lay before this record is missing, and nothing else. */
-        int64_t since = record->timestamp_ms + task->pipeline->settings.future_skew_ms;
+        /* What lay before this record is missing, and nothing else; as in the initial seek,
+         * timestamps may be out of order by the slack. */
+        const struct fcap_settings *settings = &task->pipeline->settings;
+        int64_t since = record->timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
         meta->complete_since_ms = since > meta->history_ms ? since : meta->history_ms;
         task->start_is_cut = false;
     }

@@ -44,6 +44,7 @@ void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
     fcap_buffer_put_be32(buffer, meta->next_ad);
     put_i64(buffer, meta->bucket_ms);
     fcap_buffer_put_be32(buffer, meta->partition_count);
+    fcap_buffer_put_be64(buffer, meta->epoch);
     fcap_buffer_put_u8(buffer, (uint8_t)meta->window_count);
     for (size_t i = 0; i < meta->window_count; i++) {
         encode_window(&meta->windows[i], buffer);
@@ -105,6 +106,7 @@ enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret
     meta.next_ad = fcap_reader_be32(&reader);
     meta.bucket_ms = take_i64(&reader);
     meta.partition_count = fcap_reader_be32(&reader);
+    meta.epoch = fcap_reader_be64(&reader);
     meta.window_count = fcap_reader_u8(&reader);
     if (reader.failed || meta.window_count > FCAP_WINDOWS_MAX || meta.bucket_ms <= 0) {
         return FCAP_CORRUPT;

@@ -242,6 +242,19 @@ static void group_faults(struct sim_world *world)
 
 /* --- the topic --- */
 
+/* Not injected: a log that begins with a marker, which hides that it was cut, and one that begins
+ * with a record whose timestamp lies further back than the slack allows. */
+static bool may_begin_log(const struct sim_world *world, int partition, int64_t start)
+{
+    const struct sim_record *records = world->logs[partition].records;
+    int64_t newest = SIM_NEVER;
+    for (int64_t i = 0; i < start; i++) {
+        newest = records[i].timestamp_ms > newest ? records[i].timestamp_ms : newest;
+    }
+    return records[start].kind != SIM_SKIP &&
+           newest <= records[start].timestamp_ms + world->settings.seek_slack_ms;
+}
+
 static void topic_faults(struct sim_world *world)
 {
     int partition = (int)sim_draw(world, (uint64_t)world->plan.partitions);
@@ -255,8 +268,8 @@ static void topic_faults(struct sim_world *world)
         int64_t start = world->topic.logs[partition].log_start;
         int64_t seen_end = fake_topic_end(&world->topic, partition); /* Never beyond. */
         start = sim_between(world, start, seen_end - 2);
-        while (start < seen_end && world->logs[partition].records[start].kind == SIM_SKIP) {
-            start++; /* A log that begins with a marker hides that it was cut: not injected. */
+        while (start < seen_end && !may_begin_log(world, partition, start)) {
+            start++;
         }
         fake_topic_trim(&world->topic, partition, start);
     }

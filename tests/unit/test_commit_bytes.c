@@ -292,8 +292,9 @@ static void step(struct fcap_pipeline *pipeline)
     "80 00 00 00 00 00 00 00 "
 #define META_2                                                                                     \
     " 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 00 00 00 02 00 00 00 01 "                    \
-    "00 00 00 00 00 00 ea 60 00 00 00 0c 02 "                                                      \
-    "00 00 00 00 00 00 05 26 5c 00 02 31 64 00 00 00 01 8b ca bf 0f e8 "                           \
+    "00 00 00 00 00 00 ea 60 00 00 00 0c "
+#define META_3                                                                                     \
+    " 02 00 00 00 00 00 00 05 26 5c 00 02 31 64 00 00 00 01 8b ca bf 0f e8 "                       \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "                     \
     "00 01 00 00 00 00 24 0c 84 00 02 37 64 00 00 00 01 8b ab d8 e7 e8 "                           \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
@@ -301,8 +302,9 @@ static void step(struct fcap_pipeline *pipeline)
 /* No record is written yet, for the timers hold the same: so there is a redo record. The first
  * bucket holds three events, the second starts with the fourth. */
 static const char *const first_commit[] = {
-    /* newest commit 1, valid from 1, redo from 1 */
-    META_1 "00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01" META_2,
+    /* newest commit 1, valid from 1, redo from 1; no epoch yet */
+    META_1 "00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01" META_2
+           "00 00 00 00 00 00 00 00" META_3,
     "timers put 00 00 01 8b cf e5 19 e0 00 05 00 00 00 00 00 00 00 01 00 00 = "
     "11 a0 9c 01 00 02 75 31 01 01 02 03 04 05 06 07 08 "
     "00 01 01 01 02 03 04 05 06 07 09 bf b8 02 01 01 00 00 00 00 00 00 00 03",
@@ -316,8 +318,9 @@ static const char *const first_commit[] = {
 static const char *const last_commit[] = {
     "default delete 00 05 72 65 64 6f 00 00 00 00 00 00 00 01",
     "default delete 00 05 72 65 64 6f 00 00 00 00 00 00 00 02",
-    /* newest commit 2, valid from 1, redo from 3 */
-    META_1 "00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 03" META_2,
+    /* newest commit 2, valid from 1, redo from 3; epoch 3 */
+    META_1 "00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 03" META_2
+           "00 00 00 00 00 00 00 03" META_3,
     "users put 00 05 75 31 = 10 02 c1 88 98 ff bc 31 00 03 01 04 04",
 };
 

@@ -280,7 +280,7 @@ static void test_chunk_many(void **state)
     "00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 80 00 00 00 00 00 00 00 "                     \
     "00 00 00 00 00 00 00 09 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 08 "                     \
     "00 00 01 8b cf e5 6b 84 00 00 01 8b ab d8 e7 84 00 00 00 03 00 00 00 2a "                     \
-    "00 00 00 00 00 00 ea 60 00 00 00 0c 01 "
+    "00 00 00 00 00 00 ea 60 00 00 00 0c 00 00 00 00 00 00 00 05 01 "
 #define META_WINDOW                                                                                \
     "00 02 00 00 00 00 05 26 5c 00 02 31 64 01 00 00 01 8b cf e5 68 00 "                           \
     "00 00 01 8b ab d8 e7 e8 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f"
@@ -303,6 +303,7 @@ static struct fcap_meta meta_example(void)
         .next_ad = 42,
         .bucket_ms = 60000,
         .partition_count = 12,
+        .epoch = 5,
         .window_count = 1,
         .windows = {{.number = 2,
                      .length_ms = 86400000,
@@ -370,10 +371,10 @@ static void test_meta_windows(void **state)
         assert_int_equal(back.windows[i].building, i % 3 == 0);
         assert_int_equal(back.windows[i].shown, i % 2 == 1);
     }
-    buffer.data[122] |= 4; /* the first window's flags: one that nobody knows */
+    buffer.data[130] |= 4; /* the first window's flags: one that nobody knows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
-    buffer.data[122] &= (uint8_t)~4;
-    buffer.data[109] = FCAP_WINDOWS_MAX + 1; /* the number of windows */
+    buffer.data[130] &= (uint8_t)~4;
+    buffer.data[117] = FCAP_WINDOWS_MAX + 1; /* the number of windows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
     fcap_buffer_done(&buffer);
 }
