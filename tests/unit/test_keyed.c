@@ -11,36 +11,12 @@
 
 #include <cmocka.h>
 
-#include "fcap/pipeline.h"
-
-#include "lib/fake_sink.h"
-#include "lib/fake_source.h"
-#include "lib/fake_store.h"
-
-#define NOW_MS  1700000000000ll
-#define HOUR_MS 3600000ll
+#include "unit/pipeline_world.h"
 
 enum { OTHERS = 60, STEPS_MAX = 5000 };
 
-static struct world {
-    struct fcap_clock clock;
-    struct fcap_decoder decoder;
-    int64_t time_ms;
-    struct fake_topic topic;
-    struct fake_source source;
-    struct fake_store *store;
-    struct fcap_fake_redis redis;
-    struct fcap_fake_sink sink;
-    struct fcap_pipeline *pipeline;
-    struct fcap_keyed_look look;
-    uint64_t *slots;
-} world;
-
-static int64_t time_of(struct fcap_clock *clock)
-{
-    (void)clock;
-    return world.time_ms;
-}
+static struct fcap_keyed_look look;
+static uint64_t *slots;
 
 static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
                                struct fcap_event *ret_event)
@@ -51,53 +27,32 @@ static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_r
     return FCAP_REJECT_NONE;
 }
 
-static void start(void)
-{
-    struct fcap_settings settings;
-    struct fcap_error error;
-    world.look = (struct fcap_keyed_look){0};
-    world.slots = calloc(FCAP_KEYED_SLOTS, sizeof *world.slots);
-    assert_non_null(world.slots);
-    fcap_settings_default(&settings);
-    settings.profile = "test";
-    settings.key_pattern = "fc:{%u}:%w";
-    settings.commit_interval_ms = 20;
-    settings.records_per_step = 1;
-    settings.keyed_slots = world.slots;
-    settings.keyed_look = &world.look;
-    settings.window_count = 1;
-    settings.windows[0] = (struct fcap_window){"1h", HOUR_MS};
-    fake_source_init(&world.source, &world.topic);
-    fcap_fake_sink_open(&world.sink, &world.redis, &world.clock, "fcapd:test:i:0");
-    struct fcap_ports ports = {.clock = &world.clock,
-                               .decoder = &world.decoder,
-                               .source = &world.source.port,
-                               .store = fake_store_handle(world.store),
-                               .sink = &world.sink.sink};
-    assert_int_equal(fcap_pipeline_open(&settings, &ports, &world.pipeline, &error), FCAP_OK);
-    fake_source_assign(&world.source, 0);
-    fake_source_assign(&world.source, 1);
-}
-
 static void stop(void)
 {
-    if (world.pipeline != NULL) {
-        fcap_pipeline_close(world.pipeline);
-        world.pipeline = NULL;
-        fcap_fake_sink_close(&world.sink);
-        fake_source_done(&world.source);
-        fake_store_crash(world.store, 0);
-        free(world.slots);
-    }
+    pipeline_world_kill();
+    free(slots);
+    slots = NULL;
+}
+
+static void start(void)
+{
+    static struct fcap_decoder decoder = {decode};
+    struct fcap_settings settings;
+    look = (struct fcap_keyed_look){0};
+    slots = calloc(FCAP_KEYED_SLOTS, sizeof *slots);
+    assert_non_null(slots);
+    pipeline_world_settings(&settings);
+    settings.commit_interval_ms = 20;
+    settings.records_per_step = 1;
+    settings.keyed_slots = slots;
+    settings.keyed_look = &look;
+    pipeline_world_start(&settings, &decoder);
 }
 
 static int setup(void **state)
 {
     (void)state;
-    world = (struct world){.clock = {time_of, time_of}, .decoder = {decode}, .time_ms = NOW_MS};
-    fake_topic_init(&world.topic, 2);
-    world.store = fake_store_open(NULL);
-    fcap_fake_redis_init(&world.redis, &world.clock);
+    pipeline_world_init(2);
     return 0;
 }
 
@@ -105,16 +60,13 @@ static int teardown(void **state)
 {
     (void)state;
     stop();
-    fcap_fake_redis_done(&world.redis);
-    fake_store_close(world.store);
-    fake_topic_done(&world.topic);
+    pipeline_world_done();
     return 0;
 }
 
 static void add(int32_t partition, const char *user)
 {
-    (void)fake_topic_append(&world.topic, partition, fcap_bytes_of("k"), fcap_bytes_of(user),
-                            NOW_MS - 1000, FCAP_TIMESTAMP_APPEND);
+    pipeline_world_add(partition, "k", user, PIPELINE_WORLD_NOW_MS - 1000);
 }
 
 static void add_others(void)
@@ -132,7 +84,7 @@ static enum fcap_status run(int steps)
     enum fcap_status status = FCAP_OK;
     for (int i = 0; i < steps && status == FCAP_OK; i++) {
         status = fcap_pipeline_step(world.pipeline, 0);
-        world.time_ms += 10;
+        world.now_ms += 10;
     }
     return status;
 }

@@ -1,0 +1,70 @@
+#include "unit/pipeline_world.h"
+
+#include "fcap/assert.h"
+
+struct pipeline_world world;
+
+static int64_t now_ms(struct fcap_clock *clock)
+{
+    (void)clock;
+    return world.now_ms;
+}
+
+void pipeline_world_init(int32_t partitions)
+{
+    world = (struct pipeline_world){.clock = {now_ms, now_ms}, .now_ms = PIPELINE_WORLD_NOW_MS};
+    fake_topic_init(&world.topic, partitions);
+    world.store = fake_store_open(NULL);
+    fcap_fake_redis_init(&world.redis, &world.clock);
+}
+
+void pipeline_world_done(void)
+{
+    pipeline_world_kill();
+    fcap_fake_redis_done(&world.redis);
+    fake_store_close(world.store);
+    fake_topic_done(&world.topic);
+}
+
+void pipeline_world_settings(struct fcap_settings *settings)
+{
+    fcap_settings_default(settings);
+    settings->profile = "test";
+    settings->key_pattern = "fc:{%u}:%w";
+    settings->window_count = 1;
+    settings->windows[0] = (struct fcap_window){"1h", PIPELINE_WORLD_HOUR_MS};
+}
+
+void pipeline_world_start(const struct fcap_settings *settings, struct fcap_decoder *decoder)
+{
+    struct fcap_error error;
+    fake_source_init(&world.source, &world.topic);
+    fcap_fake_sink_open(&world.sink, &world.redis, &world.clock, "fcapd:test:i:0");
+    struct fcap_ports ports = {.clock = &world.clock,
+                               .decoder = decoder,
+                               .source = &world.source.port,
+                               .store = fake_store_handle(world.store),
+                               .sink = &world.sink.sink};
+    FCAP_ASSERT(fcap_pipeline_open(settings, &ports, &world.pipeline, &error) == FCAP_OK);
+    for (int32_t i = 0; i < world.topic.partition_count; i++) {
+        fake_source_assign(&world.source, i);
+    }
+}
+
+void pipeline_world_kill(void)
+{
+    if (world.pipeline != NULL) {
+        fcap_pipeline_close(world.pipeline);
+        world.pipeline = NULL;
+        fcap_fake_sink_close(&world.sink);
+        fake_source_done(&world.source);
+        fake_store_crash(world.store, 0);
+    }
+}
+
+void pipeline_world_add(int32_t partition, const char *key, const char *value, int64_t time_ms)
+{
+    (void)fake_topic_append(&world.topic, partition, fcap_bytes_of(key),
+                            value == NULL ? FCAP_BYTES_NONE : fcap_bytes_of(value), time_ms,
+                            FCAP_TIMESTAMP_APPEND);
+}

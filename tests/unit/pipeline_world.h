@@ -1,0 +1,41 @@
+/* A pipeline on a store, a topic and a Redis in memory, with time that the test moves.
+ * Thread rule: one thread, one world. */
+#ifndef FCAP_TESTS_PIPELINE_WORLD_H
+#define FCAP_TESTS_PIPELINE_WORLD_H
+
+#include "fcap/pipeline.h"
+
+#include "lib/fake_sink.h"
+#include "lib/fake_source.h"
+#include "lib/fake_store.h"
+
+#define PIPELINE_WORLD_NOW_MS  1700000000000ll
+#define PIPELINE_WORLD_HOUR_MS 3600000ll
+
+struct pipeline_world {
+    struct fcap_clock clock;
+    int64_t now_ms; /* wall clock and monotonic clock of everybody */
+    struct fake_topic topic;
+    struct fake_source source;
+    struct fake_store *store;
+    struct fcap_fake_redis redis;
+    struct fcap_fake_sink sink;
+    struct fcap_pipeline *pipeline; /* NULL: no process runs */
+};
+
+extern struct pipeline_world world;
+
+/* An empty topic, store and Redis; no process runs. */
+void pipeline_world_init(int32_t partitions);
+/* Ends the process, if one runs, and everything else. */
+void pipeline_world_done(void);
+/* Settings of a process with one window of an hour, named 1h. */
+void pipeline_world_settings(struct fcap_settings *settings);
+/* Starts a process that is given every partition. `decoder` is borrowed. */
+void pipeline_world_start(const struct fcap_settings *settings, struct fcap_decoder *decoder);
+/* Kills the process; what was written stays. Does nothing when none runs. */
+void pipeline_world_kill(void);
+/* Appends a record with the time of its event as append time; value NULL: a tombstone. */
+void pipeline_world_add(int32_t partition, const char *key, const char *value, int64_t time_ms);
+
+#endif
