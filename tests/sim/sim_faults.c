@@ -177,7 +177,9 @@ static void process_faults(struct sim_world *world)
     } else if (process >= 0 && happens(world, SIM_FAULT_LONG_DOWNTIME)) {
         crash(world, process, false);
         sim_pass_time(world, sim_between(world, 0, sim_longest(world) * 3 / 2));
-    } else if (happens(world, SIM_FAULT_WINDOW_CHANGE)) {
+    } else if (world->settings.start != FCAP_START_LATEST &&
+               happens(world, SIM_FAULT_WINDOW_CHANGE)) {
+        /* Not with kafka.start: latest, which forgets users whose keys other windows have set. */
         for (int i = 0; i < world->plan.processes; i++) {
             if (world->processes[i].up) {
                 crash(world, i, false);
