@@ -9,10 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CURE_CORRUPT                                                                               \
-    "move the directory away and start again: the state comes back from the newest checkpoint "    \
-    "or by replay"
-
 /* What lies in the directory before RocksDB touches it. */
 struct found {
     bool has_current;
@@ -88,14 +84,14 @@ static enum fcap_status check_current(const char *path, struct fcap_error *error
     size_t line = strcspn(manifest, "\n");
     if (size == 0 || strncmp(manifest, "MANIFEST-", 9) != 0 || manifest[line] != '\n' ||
         manifest[line + 1] != '\0' || strspn(manifest + 9, "0123456789") != line - 9) {
-        return fcap_error_set(error, FCAP_CORRUPT, "%s does not name a manifest; " CURE_CORRUPT,
-                              name);
+        return fcap_error_set(error, FCAP_CORRUPT,
+                              "%s does not name a manifest; " STORE_CURE_CORRUPT, name);
     }
     manifest[line] = '\0';
     (void)snprintf(name, sizeof name, "%s/%s", path, manifest); /* As above. */
     if (access(name, F_OK) != 0) {
         return fcap_error_set(error, FCAP_CORRUPT,
-                              "%s, which CURRENT names, is missing; " CURE_CORRUPT, name);
+                              "%s, which CURRENT names, is missing; " STORE_CURE_CORRUPT, name);
     }
     return FCAP_OK;
 }
@@ -140,7 +136,8 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
     }
     if (!found.has_current && found.has_data) {
         return fcap_error_set(error, FCAP_CORRUPT,
-                              "%s/CURRENT is missing beside data files; " CURE_CORRUPT, directory);
+                              "%s/CURRENT is missing beside data files; " STORE_CURE_CORRUPT,
+                              directory);
     }
     if (!found.has_current) {
         return is_read_only ? fcap_error_set(error, FCAP_IO, "%s: there is no state yet", directory)
@@ -224,7 +221,7 @@ enum fcap_status store_explain(const char *directory, char *text, struct fcap_er
     }
     case FCAP_CORRUPT:
         find_damaged_table(directory, who);
-        cure = CURE_CORRUPT;
+        cure = STORE_CURE_CORRUPT;
         break;
     case FCAP_NO_SPACE:
         cure = "free space on its file system";

@@ -166,6 +166,10 @@ void store_options_done(struct store_options *options);
  * has no setter. For users and ads. */
 #define STORE_INSERT_HINT "memtable_insert_with_hint_prefix_extractor=fixed:2"
 
+#define STORE_CURE_CORRUPT                                                                         \
+    "move the directory away and start again: the state comes back from the newest checkpoint "    \
+    "or by replay"
+
 /* store_rocksdb_check.c: compares with the OPTIONS file that RocksDB has written. */
 enum fcap_status store_options_check(const struct fcap_store_settings *settings, int open_files_max,
                                      struct fcap_error *error);

@@ -80,7 +80,8 @@ static enum fcap_status judge_identity(const struct identity *identity, const ch
 /* A database whose families are not exactly ours is opened read-only first, its meta family alone:
  * nothing may be changed in what belongs to somebody else or to a newer fcapd. */
 static enum fcap_status probe(const char *directory, const rocksdb_options_t *options,
-                              const char *log_directory, bool has_unknown, struct fcap_error *error)
+                              const char *log_directory, bool has_unknown, bool lacks_family,
+                              struct fcap_error *error)
 {
     const char *names[1] = {fcap_family_name(FCAP_FAMILY_META)};
     const rocksdb_options_t *family_options[1];
@@ -106,7 +107,17 @@ static enum fcap_status probe(const char *directory, const rocksdb_options_t *op
     if (has_unknown && identity.is_empty) {
         identity.is_empty = false; /* Other families hold somebody's data. */
     }
-    return judge_identity(&identity, directory, error);
+    status = judge_identity(&identity, directory, error);
+    if (status == FCAP_OK && lacks_family && identity.has_format) {
+        /* The format is written when all families are there. RocksDB takes a manifest that was cut
+         * off as it is, would make the families anew, and skip their part of the log: offsets
+         * without the effects of their records. */
+        return fcap_error_set(error, FCAP_CORRUPT,
+                              "%s: the manifest does not name all of its column families any more; "
+                              "%s",
+                              directory, STORE_CURE_CORRUPT);
+    }
+    return status;
 }
 
 /* Checks the families in the manifest; *ret_is_new: not all of ours are there yet. */
@@ -132,7 +143,8 @@ static enum fcap_status check_families(const char *directory, const rocksdb_opti
     if (known == count && known == FCAP_FAMILY_COUNT) {
         return FCAP_OK;
     }
-    enum fcap_status status = probe(directory, options, log_directory, known < count, error);
+    enum fcap_status status =
+        probe(directory, options, log_directory, known < count, *ret_is_new, error);
     if (status == FCAP_OK && known < count) {
         return fcap_error_set(error, FCAP_FORMAT,
                               "%s has a column family that this fcapd does not know; use the fcapd "

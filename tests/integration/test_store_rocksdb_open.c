@@ -245,6 +245,46 @@ static void a_damaged_manifest_is_told(void **state)
     help_refused(&fixture.settings, FCAP_CORRUPT, "move the directory away", "orruption");
 }
 
+/* RocksDB opens what a manifest says up to the place where it was cut off. At each length the
+ * state must be refused or be one that was once committed, in all families. */
+static void a_manifest_cut_off_anywhere_never_parts_the_families(void **state)
+{
+    enum { STEP = 5 };
+    (void)state;
+    char name[128];
+    char command[256];
+    char path[256];
+    struct stat info;
+    size_t refused_families = 0;
+    const struct fcap_store_settings cut_settings = fixture.settings;
+    make_state(0);
+    assert_true(find_file("MANIFEST-", name));
+    assert_int_equal(stat(in(name), &info), 0);
+    char copy[64];
+    help_make(copy);
+    (void)snprintf(command, sizeof command, "rm -rf %s && cp -a %s %s", copy, fixture.directory,
+                   copy);
+    (void)snprintf(path, sizeof path, "%s/%s", copy, name);
+    for (off_t cut = info.st_size - 1; cut >= 0; cut -= STEP) {
+        struct fcap_error error = {0};
+        struct fcap_store_rocksdb *db = NULL;
+        struct fcap_store_settings settings = cut_settings;
+        settings.directory = copy;
+        assert_int_equal(system(command), 0);
+        assert_int_equal(truncate(path, cut), 0);
+        enum fcap_status status = fcap_store_rocksdb_open(&settings, &db, &error);
+        if (status == FCAP_OK) {
+            (void)help_agreed(fcap_store_rocksdb_handle(db));
+            fcap_store_rocksdb_close(db);
+        } else {
+            assert_int_equal(status, FCAP_CORRUPT);
+            refused_families += strstr(error.text, "column families") != NULL;
+        }
+    }
+    help_remove(copy);
+    assert_true(refused_families > 0);
+}
+
 static void a_missing_table_is_told(void **state)
 {
     (void)state;
@@ -440,6 +480,9 @@ static void open_files_stay_below_the_process_limit(void **state)
     users->write_buffer_bytes = 1 << 20;
     users->compression = FCAP_STORE_COMPRESSION_NONE;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    struct rlimit least = {.rlim_cur = 40, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &least), 0);
+    help_refused(settings, FCAP_CONFIG, "may open 40 files", "ulimit -n");
     struct rlimit low = {.rlim_cur = 256, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     for (size_t i = 0; i < 3; i++) {
@@ -486,6 +529,7 @@ int main(int argc, char **argv)
         TEST(newer_formats_are_refused),
         TEST(damaged_names_are_told),
         TEST(a_damaged_manifest_is_told),
+        TEST(a_manifest_cut_off_anywhere_never_parts_the_families),
         TEST(a_missing_table_is_told),
         TEST(a_damaged_table_is_told),
         TEST(damaged_blocks_are_told_when_read),
