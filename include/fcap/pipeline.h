@@ -92,7 +92,7 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
 
 /* Steps without taking records until everything is projected and committed, all changed records
  * written, or until `deadline_ms` on the monotonic clock. TIMEOUT: something is left; a restart
- * reads it again. */
+ * reads it again, and a revoke before the next step waits for nothing. */
 enum fcap_status fcap_pipeline_drain(struct fcap_pipeline *pipeline,
                                      int64_t deadline_ms) FCAP_MUST_USE;
 

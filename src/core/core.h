@@ -266,6 +266,7 @@ struct fcap_pipeline {
     bool backpressure;
     const char *stall;
     bool draining;
+    bool gave_up;             /* a drain ran into its deadline; no step since */
     bool flush_all;           /* the next commit writes every changed record */
     uint64_t part_serial;     /* numbers the chunk parts being written */
     struct fcap_buffer key;   /* scratch */

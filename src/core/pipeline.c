@@ -145,7 +145,9 @@ static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
 static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
 {
     struct fcap_pipeline *pipeline = context;
-    if (!lost && pipeline->failure == FCAP_OK) {
+    /* When the process is about to end and has waited in vain, waiting again would only keep it
+     * from leaving in time. */
+    if (!lost && pipeline->failure == FCAP_OK && !pipeline->gave_up) {
         int64_t now_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock);
         int64_t patience_ms = pipeline->settings.session_timeout_ms / 3;
         patience_ms = patience_ms > 5000 ? 5000 : patience_ms;
@@ -390,6 +392,7 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
         return pipeline->failure;
     }
     FCAP_COUNT(pipeline->counters.steps, 1);
+    pipeline->gave_up = false;
     read_clocks(pipeline);
     if (!pipeline->sink_state.time_known) {
         /* Without Redis TIME nothing may be counted: T cannot be placed. Not even a group is
@@ -438,6 +441,7 @@ enum fcap_status fcap_pipeline_drain(struct fcap_pipeline *pipeline, int64_t dea
         status = commit_step(pipeline, pipeline->commit_count > 0 ? 1 : 0);
     }
     pipeline->draining = was_draining;
+    pipeline->gave_up = status == FCAP_TIMEOUT;
     return status;
 }
 

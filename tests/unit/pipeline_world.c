@@ -7,6 +7,7 @@ struct pipeline_world world;
 static int64_t now_ms(struct fcap_clock *clock)
 {
     (void)clock;
+    world.now_ms += world.tick_ms;
     return world.now_ms;
 }
 

@@ -14,7 +14,8 @@
 
 struct pipeline_world {
     struct fcap_clock clock;
-    int64_t now_ms; /* wall clock and monotonic clock of everybody */
+    int64_t now_ms;  /* wall clock and monotonic clock of everybody */
+    int64_t tick_ms; /* passes with each look at a clock; usually 0 */
     struct fake_topic topic;
     struct fake_source source;
     struct fake_store *store;

@@ -263,6 +263,26 @@ static void test_redo_shows_that_it_lives(void **state)
     close_pipeline();
 }
 
+/* The patience of a stop is spent once: leaving the group after it takes no more of it. */
+static void test_a_revoke_after_a_vain_drain_does_not_wait(void **state)
+{
+    (void)state;
+    const int32_t partition = 0;
+    open_pipeline();
+    settle();
+    world.redis.down = true;
+    add_event(world.now_ms);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_OK);
+    }
+    world.tick_ms = 1;
+    assert_int_equal(fcap_pipeline_drain(world.pipeline, world.now_ms + 100), FCAP_TIMEOUT);
+    int64_t begun_ms = world.now_ms;
+    const struct fcap_source_handler *handler = fcap_pipeline_handler(world.pipeline);
+    handler->revoked(handler->context, &partition, 1, false);
+    assert_in_range(world.now_ms - begun_ms, 0, 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +293,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_stays_of_an_erased_user, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_erased_user_may_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_redo_shows_that_it_lives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_revoke_after_a_vain_drain_does_not_wait, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
 }
