@@ -151,6 +151,7 @@ struct fcap_task {
     bool sync_wanted;
     bool has_state;    /* the store held a meta record */
     bool stale;        /* what the store holds is deleted by the first commit; unread until then */
+    bool after_gap;    /* the next record tells how late the lost ones may be */
     bool started;      /* the source said where reading starts */
     bool start_is_cut; /* the log began later than was sought: its first record says when */
     bool reached;      /* the end offset seen at assignment */

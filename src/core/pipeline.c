@@ -74,6 +74,15 @@ static void check_partition_count(struct fcap_task *task, int32_t count)
     task->meta.partition_count = (uint32_t)count;
 }
 
+/* No record that exists by now may be later than this: what is lost lies before it. The wall clock
+ * may be behind, so Redis' clock is asked too. */
+static int64_t latest_event_ms(const struct fcap_pipeline *pipeline)
+{
+    int64_t now_ms = pipeline->sink_state.time_ms > pipeline->wall_ms ? pipeline->sink_state.time_ms
+                                                                      : pipeline->wall_ms;
+    return now_ms + pipeline->settings.future_skew_ms;
+}
+
 static void on_started(void *context, const struct fcap_started *started)
 {
     struct fcap_pipeline *pipeline = context;
@@ -93,10 +102,9 @@ static void on_started(void *context, const struct fcap_started *started)
         task->start_is_cut = started->offset > 0 && is_cut && !started->timestamps_unusable &&
                              pipeline->settings.start != FCAP_START_LATEST;
         if (started->offset > 0) {
-            task->meta.complete_since_ms =
-                is_cut || pipeline->settings.start == FCAP_START_LATEST
-                    ? pipeline->wall_ms + pipeline->settings.future_skew_ms
-                    : task->meta.history_ms;
+            task->meta.complete_since_ms = is_cut || pipeline->settings.start == FCAP_START_LATEST
+                                               ? latest_event_ms(pipeline)
+                                               : task->meta.history_ms;
         }
     }
     gate_reached(task, started->offset);
@@ -134,10 +142,11 @@ static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
         (void)core_fail(pipeline, FCAP_STOPPED, text);
         return start;
     }
-    int64_t since = pipeline->wall_ms + pipeline->settings.future_skew_ms;
+    int64_t since = latest_event_ms(pipeline);
     task->meta.complete_since_ms =
         since > task->meta.complete_since_ms ? since : task->meta.complete_since_ms;
     task->meta.next_offset = gap->log_start;
+    task->after_gap = true;
     pipeline->changed = true;
     return start;
 }
