@@ -1,7 +1,7 @@
 #!/bin/sh
 # Every planted fault must be caught. Usage: run_mutants.sh path/to/sim_mutants
 set -eu
-seeds=1500
+seeds=6000
 if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
     seeds=10000
 fi

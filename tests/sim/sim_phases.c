@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS_MAX 2500 /* without being settled: stuck */
-#define MOMENTS    5    /* due moments looked at */
+#define ROUNDS_MAX 20000 /* without being settled: stuck */
+#define MOMENTS    5     /* due moments looked at */
 
 /* --- safety --- */
 
