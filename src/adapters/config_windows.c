@@ -144,9 +144,10 @@ bool fcap_config_assign_windows(struct fcap_config_loader *loader,
                                     window.name, i + 1);
                 is_good = false;
             } else if (config->windows[i].length_ms == window.length_ms) {
-                fcap_config_problem(loader, FCAP_CONFIG_WARNING, here,
+                fcap_config_problem(loader, FCAP_CONFIG_ERROR, here,
                                     "windows: `%s` and `%s` have one length", window.name,
                                     config->windows[i].name);
+                is_good = false;
             }
         }
         config->windows[config->windows_count++] = window;

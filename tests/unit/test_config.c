@@ -270,6 +270,9 @@ static void windows_have_names_and_lengths(void **state)
                    "test.yaml:2:63: windows: an entry is a length, or {name: ..., length: ...}\n"
                    "test.yaml:3:27: windows: the name `1h` stands twice (number 1 is the first)\n"
                    "test.yaml:3:44: windows: unknown key `size`; an entry has name and length\n");
+    /* The engine knows a window by its length. */
+    assert_refused("kafka: {brokers: a, topic: t}\nwindows: [1m, 1h, 60s]\n",
+                   "test.yaml:2:19: windows: `60s` and `1m` have one length\n");
     assert_refused("kafka: {brokers: a, topic: t}\nwindows: []\n",
                    "test.yaml:2:10: windows: there must be at least one\n");
     assert_refused(
