@@ -444,7 +444,7 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
         return;
     }
     struct range range = {meta->clock_ms, report.clock_ms, meta->next_offset, report.next_offset};
-    if (!report.gate_open) {
+    if (!report.gate_open || meta->epoch != (uint64_t)report.epoch) { /* when it was encoded */
         sim_count(world, SIM_EVENT_CLOSED_COMMIT, 1);
         if (world->plan.processes > 1) {
             return; /* Redis may show what another process made of newer records. */
