@@ -444,26 +444,23 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
         return;
     }
     struct range range = {meta->clock_ms, report.clock_ms, meta->next_offset, report.next_offset};
-    if (!report.gate_open || meta->epoch != (uint64_t)report.epoch) { /* when it was encoded */
+    bool closed = !report.gate_open || meta->epoch != (uint64_t)report.epoch; /* when encoded */
+    if (closed) {
         sim_count(world, SIM_EVENT_CLOSED_COMMIT, 1);
         if (world->plan.processes > 1) {
             return; /* Redis may show what another process made of newer records. */
-        }
-        /* An earlier run may have shown more than it committed. */
-        range.next_to = (int64_t)world->logs[partition].count;
-        for (int user = 0; user < world->plan.users; user++) {
-            for (size_t i = 0; i < world->settings.window_count; i++) {
-                int64_t shown = world->shown_as_of_ms[user][i];
-                range.clock_to = shown > range.clock_to ? shown : range.clock_to;
-            }
         }
     }
     if (is_disturbed(worker, partition)) {
         return;
     }
     for (int user = partition; user < world->plan.users; user += world->plan.partitions) {
-        if (world->revised_next[user] > meta->next_offset) {
-            continue; /* Redis may show what the first look made of it, which nobody knows now. */
+        const struct sim_offsets *mine = &world->by_user[user];
+        int64_t newest = mine->count > 0 ? mine->offsets[mine->count - 1] : -1;
+        if (world->revised_next[user] > meta->next_offset ||
+            (closed && newest >= meta->next_offset)) {
+            continue; /* Redis may show what an earlier run made of a record that this commit does
+                         not cover; it will be read again, and the user shown again. */
         }
         for (size_t i = 0; i < meta->window_count; i++) {
             if (is_same_redis(world, &meta->windows[i].projected_to) &&
