@@ -1,7 +1,7 @@
 /* What the files of the pipeline share; nobody else includes this.
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
- * gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings records up to date
+ * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings records up to date
  * after a crash, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
@@ -362,6 +362,9 @@ enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);
 void commit_forget(struct fcap_pipeline *pipeline, struct fcap_task *task);
 void commit_done(struct commit *commit);
 const struct commit_task *commit_find(const struct commit *commit, const struct fcap_task *task);
+
+/* encode.c */
+void encode_task(struct fcap_task *task, struct commit *commit, size_t *user);
 
 /* redo.c */
 enum fcap_status redo_task(struct fcap_task *task);

@@ -7,7 +7,7 @@
 #define SCAN_USERS        512                  /* users queued by one look at the store */
 #define SECOND_LOOK_MAX   4096                 /* users remembered one by one, */
 #define SECOND_LOOK_BYTES ((size_t)256 * 1024) /* and room for their ids */
-#define HANDOVER_MS       5000 /* a partition is on its way from one worker to another for so long */
+#define HANDOVER_MS       5000                 /* a partition goes between workers for so long */
 
 static bool is_known(const struct fcap_sink_identity *identity)
 {
