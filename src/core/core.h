@@ -1,8 +1,8 @@
 /* What the files of the pipeline share; nobody else includes this.
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
- * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings records up to date
- * after a crash, pipeline.c runs the steps. */
+ * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings
+ * records up to date after a crash, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
