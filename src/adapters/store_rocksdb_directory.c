@@ -7,7 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+
+/* Manifest, options and log headers of an opening take some 70 KiB. */
+enum { OPEN_BYTES_MIN = 256 << 10 };
 
 /* What lies in the directory before RocksDB touches it. */
 struct found {
@@ -145,6 +149,22 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
     }
     *ret_exists = true;
     return check_current(directory, error);
+}
+
+enum fcap_status store_directory_space(const char *directory, struct fcap_error *error)
+{
+    struct statvfs info;
+    if (statvfs(directory, &info) != 0) {
+        return FCAP_OK; /* Opening tells what is wrong. */
+    }
+    uint64_t free_bytes = (uint64_t)(geteuid() == 0 ? info.f_bfree : info.f_bavail) * info.f_frsize;
+    if (free_bytes >= OPEN_BYTES_MIN) {
+        return FCAP_OK;
+    }
+    return fcap_error_set(error, FCAP_NO_SPACE,
+                          "%s: %llu bytes are free, opening needs %d; free space on its file "
+                          "system",
+                          directory, (unsigned long long)free_bytes, OPEN_BYTES_MIN);
 }
 
 /* Who holds the lock. Asking must not happen in a process that holds it itself: closing the file

@@ -136,6 +136,9 @@ void store_remove_directory(const char *path);
  * *ret_exists: there is a database with a manifest in it. */
 enum fcap_status store_directory_check(const char *directory, bool is_read_only, bool *ret_exists,
                                        struct fcap_error *error);
+/* FCAP_NO_SPACE when the disk is too full to open a database for writing: RocksDB 7.8 dies on an
+ * assertion of its log's writer then. */
+enum fcap_status store_directory_space(const char *directory, struct fcap_error *error);
 /* RocksDB's text from opening, with what to do. Frees the text. */
 enum fcap_status store_explain(const char *directory, char *text, struct fcap_error *error);
 

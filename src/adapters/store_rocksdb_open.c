@@ -162,6 +162,9 @@ static enum fcap_status inspect(const struct fcap_store_rocksdb *db,
     bool is_new = false;
     enum fcap_status status =
         store_directory_check(db->directory, db->is_read_only, &exists, error);
+    if (status == FCAP_OK && !db->is_read_only) {
+        status = store_directory_space(db->directory, error);
+    }
     if (status == FCAP_OK && exists) {
         status = check_families(db->directory, options, db->log_directory, &is_new, error);
     }
