@@ -88,12 +88,20 @@ static const struct part {
 };
 #define PARTS (sizeof memory_parts / sizeof memory_parts[0])
 
-/* What was given counts; the rest of nine tenths of the budget goes to the `auto` ones in
- * proportion. */
+/* What the parts may take together. A process without any state takes about 30 MiB, which a tenth
+ * of a small budget would not cover. */
+static int64_t shared_bytes(int64_t budget_bytes)
+{
+    const int64_t room_least = INT64_C(48) * 1024 * 1024;
+    int64_t room = budget_bytes / 10 > room_least ? budget_bytes / 10 : room_least;
+    return budget_bytes - (room < budget_bytes / 2 ? room : budget_bytes / 2);
+}
+
+/* What was given counts; the rest goes to the `auto` ones in proportion. */
 static void compute_memory(struct fcap_config_loader *loader)
 {
     int64_t *members[PARTS];
-    int64_t all = loader->config.memory.budget_bytes / 10 * 9;
+    int64_t all = shared_bytes(loader->config.memory.budget_bytes);
     int64_t given = 0;
     int64_t parts = 0;
     char rest[32];

@@ -169,7 +169,7 @@ const struct fcap_config_key fcap_config_keys[] = {
          "auto: that, or the commit interval if it is less."),
 
     NUMBER("memory.budget", SIZE, memory.budget_bytes, 64 * MIB, 4 * TIB, "1GiB",
-           "Memory of the process; the parts below take nine tenths, the rest is working room."),
+           "Memory of the process; the parts below take nine tenths; 48MiB (of less than 96MiB: half) stay as working room."),
     AUTO("memory.record_cache", SIZE, memory.record_cache_bytes, MIB, 4 * TIB, RESTART,
          "Decoded user records of all workers; auto: 7 parts of 18."),
     AUTO("memory.block_cache", SIZE, memory.block_cache_bytes, MIB, 4 * TIB, RESTART,

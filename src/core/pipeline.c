@@ -118,8 +118,14 @@ static bool on_record(void *context, const struct fcap_record *record)
 static void on_reached_end(void *context, int32_t partition, int64_t offset)
 {
     struct fcap_task *task = task_find(context, partition);
-    if (task != NULL) {
-        gate_reached(task, offset);
+    if (task == NULL) {
+        return;
+    }
+    gate_reached(task, offset);
+    if (task->started && offset > task->meta.next_offset) {
+        /* Behind the last record stand markers and aborted records, which are never delivered. */
+        task->meta.next_offset = offset;
+        task->pipeline->changed = true;
     }
 }
 

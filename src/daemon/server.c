@@ -208,7 +208,6 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
                                       settings->config->http.token_file, server->routes, ROUTES};
     enum fcap_status status = fcap_http_open(&http, &server->http, error);
     if (status != FCAP_OK) {
-        fcap_error_prefix(error, "http.listen");
         fcap_server_close(server);
         return status;
     }

@@ -91,6 +91,15 @@ static void memory_is_shared_out(void **state)
     assert_int_equal(loaded.config.memory.kafka_queues_bytes, 200 * MIB);
     unload(&loaded);
 
+    /* A small budget keeps 48 MiB of working room, a very small one half. */
+    loaded = load(LEAST "memory: {budget: 128MiB}"); /* With a warning about write buffers. */
+    assert_int_equal(loaded.config.memory.record_cache_bytes, 31 * MIB);
+    assert_int_equal(loaded.config.memory.kafka_queues_bytes, 8 * MIB);
+    unload(&loaded);
+    loaded = load(LEAST "memory: {budget: 64MiB}");
+    assert_int_equal(loaded.config.memory.record_cache_bytes, 12 * MIB);
+    unload(&loaded);
+
     assert_refused(LEAST "memory: {budget: 2000MiB, block_cache: 1801MiB}",
                    "test.yaml:3:18: memory.budget: record_cache, block_cache, write_buffers and "
                    "kafka_queues may take 1800MiB together; raise the budget or lower them\n");
