@@ -71,7 +71,7 @@ bool options_parse(int argc, char **argv, struct options *options)
                                 .ads = 30,
                                 .partitions = 8,
                                 .commit_events = 100000,
-                                .defer = 10,
+                                .defer = 32,
                                 .cache_mib = 1024,
                                 .step = 1000,
                                 .zipf = 0.9,

@@ -166,8 +166,7 @@ static void erase(struct fcap_task *task, struct fcap_user *user)
     }
     user->newest_ms = FCAP_TIME_NONE;
     user->partial_newest_ms = FCAP_TIME_NONE;
-    user_touch(user);
-    user->urgent = true;
+    user_urge(user);
     push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_FIRST);
     FCAP_COUNT(pipeline->counters.tombstones, 1);
 }
@@ -230,8 +229,7 @@ static enum fcap_reject count(struct fcap_task *task, struct fcap_user *user,
         (ad == NULL || fcap_user_row(user, windows, ad->number) == NULL)) {
         if (event->time_ms > user->partial_newest_ms) {
             user->partial_newest_ms = event->time_ms;
-            user_touch(user);
-            user->urgent = true; /* Not in the timers, so redo could not find it. */
+            user_urge(user); /* Not in the timers, so redo could not find it. */
             push_mark(user, mask, QUEUE_FIRST);
         }
         return FCAP_REJECT_ADS_LIMIT;

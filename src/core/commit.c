@@ -83,9 +83,10 @@ static void choose_users(struct fcap_pipeline *pipeline, struct commit *commit)
     for (struct fcap_user *user = pipeline->dirty_head; user != NULL; user = next) {
         next = user->dirty_next;
         bool old = user->dirty_round + defer <= pipeline->round;
-        if (old || user->urgent || commit->user_count < pressure) {
-            take_user(commit, user);
+        if (!old && !user->urgent && commit->user_count >= pressure) {
+            break; /* Urgent ones stand first, then the oldest: no later one is due. */
         }
+        take_user(commit, user);
     }
     if (commit->user_count > 1) { /* The list of an empty commit may be NULL. */
         qsort(commit->users, commit->user_count, sizeof(struct fcap_user *), compare_users);

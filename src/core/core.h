@@ -312,6 +312,7 @@ enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, 
 bool task_window_ready(const struct fcap_task *task, size_t window);
 /* Its values go to Redis: it is ready, or was shown before a gap, or incomplete ones are served. */
 bool task_window_served(const struct fcap_task *task, size_t window);
+void user_urge(struct fcap_user *user);  /* it must be written by the open commit */
 void user_touch(struct fcap_user *user); /* it must be written */
 void user_clean(struct fcap_user *user); /* it is */
 

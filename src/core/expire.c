@@ -42,8 +42,7 @@ static enum fcap_status let_go(struct fcap_task *task, const struct timeline *ti
     enum fcap_status status =
         task_user_hashed(task, timeline_user(timeline, event), event->user_hash, &user);
     if (status == FCAP_OK && user->row_count == 0 && user->erased_until_ms != FCAP_TIME_NONE) {
-        user_touch(user);
-        user->urgent = true; /* Redo would not do it again. */
+        user_urge(user); /* Redo would not do it again. */
     }
     return status;
 }

@@ -17,7 +17,7 @@ void fcap_settings_default(struct fcap_settings *settings)
         .check_keyed = true,
         .commit_interval_ms = 1000,
         .commit_events = 100000,
-        .commit_defer = 10,
+        .commit_defer = 32,
         .cache_bytes = 256u << 20,
         .ads_per_user = 1000,
         .value_bytes = 65536,

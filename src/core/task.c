@@ -23,13 +23,36 @@ void user_touch(struct fcap_user *user)
     user->dirty_round = pipeline->round;
     user->dirty_next = NULL;
     user->dirty_previous = pipeline->dirty_tail;
-    if (pipeline->dirty_tail != NULL) {
-        pipeline->dirty_tail->dirty_next = user;
-    } else {
-        pipeline->dirty_head = user;
-    }
+    *(pipeline->dirty_tail != NULL ? &pipeline->dirty_tail->dirty_next : &pipeline->dirty_head) =
+        user;
     pipeline->dirty_tail = user;
     pipeline->dirty_count++;
+}
+
+static void dirty_unlink(struct fcap_pipeline *pipeline, struct fcap_user *user)
+{
+    *(user->dirty_previous != NULL ? &user->dirty_previous->dirty_next : &pipeline->dirty_head) =
+        user->dirty_next;
+    *(user->dirty_next != NULL ? &user->dirty_next->dirty_previous : &pipeline->dirty_tail) =
+        user->dirty_previous;
+}
+
+void user_urge(struct fcap_user *user)
+{
+    struct fcap_pipeline *pipeline = user->task->pipeline;
+    user_touch(user);
+    if (user->urgent) {
+        return;
+    }
+    user->urgent = true;
+    if (pipeline->dirty_head == user) {
+        return;
+    }
+    dirty_unlink(pipeline, user);
+    user->dirty_previous = NULL;
+    user->dirty_next = pipeline->dirty_head;
+    pipeline->dirty_head->dirty_previous = user;
+    pipeline->dirty_head = user;
 }
 
 void user_clean(struct fcap_user *user)
@@ -38,10 +61,7 @@ void user_clean(struct fcap_user *user)
     if (user->dirty_round == 0) {
         return;
     }
-    *(user->dirty_previous != NULL ? &user->dirty_previous->dirty_next : &pipeline->dirty_head) =
-        user->dirty_next;
-    *(user->dirty_next != NULL ? &user->dirty_next->dirty_previous : &pipeline->dirty_tail) =
-        user->dirty_previous;
+    dirty_unlink(pipeline, user);
     user->dirty_round = 0;
     user->dirty_next = NULL;
     user->dirty_previous = NULL;
