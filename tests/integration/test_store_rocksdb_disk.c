@@ -71,6 +71,19 @@ static bool mount_small(const char *ballast, bool *ret_has_ballast)
     return true;
 }
 
+/* A store that may not close: its files are opened elsewhere, as after a crash. */
+static void copy_files(const char *copy, int64_t deadline_ms)
+{
+    char command[256];
+    int code = 1;
+    (void)snprintf(command, sizeof command, "rm -rf %s && cp -r %s %s 2>/dev/null", copy,
+                   fixture.directory, copy);
+    while (code != 0 && help_now_ms() < deadline_ms) {
+        code = system(command); /* RocksDB may delete a file meanwhile. */
+    }
+    assert_int_equal(code, 0);
+}
+
 static void fill_and_recover(bool wal)
 {
     char ballast[128];
@@ -111,15 +124,7 @@ static void fill_and_recover(bool wal)
     if (again == FCAP_OK) {
         help_sync(fixture.store);
     } else {
-        /* Such a store may not close; its files are opened elsewhere, as after a crash. */
-        char command[256];
-        int code = 1;
-        (void)snprintf(command, sizeof command, "rm -rf %s && cp -r %s %s 2>/dev/null", copy,
-                       fixture.directory, copy);
-        while (code != 0 && help_now_ms() < deadline_ms) {
-            code = system(command); /* RocksDB may delete a file meanwhile. */
-        }
-        assert_int_equal(code, 0);
+        copy_files(copy, deadline_ms);
         fixture.settings.directory = copy;
     }
     reopen();
