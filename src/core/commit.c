@@ -257,7 +257,7 @@ static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms
     return FCAP_OK;
 }
 
-/* Each release costs a sync: a 16th of the longest window may lie behind H. */
+/* Each release costs a sync: an eighth of the longest window may lie behind H. */
 static int64_t release_step(const struct fcap_task *task)
 {
     int64_t longest = 0;
@@ -265,7 +265,7 @@ static int64_t release_step(const struct fcap_task *task)
         int64_t length = task->meta.windows[i].length_ms;
         longest = length > longest ? length : longest;
     }
-    int64_t step = longest / 16;
+    int64_t step = longest / 8;
     return step > task->meta.bucket_ms ? step : task->meta.bucket_ms;
 }
 
