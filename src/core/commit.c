@@ -260,12 +260,7 @@ static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms
 /* Each release costs a sync: an eighth of the longest window may lie behind H. */
 static int64_t release_step(const struct fcap_task *task)
 {
-    int64_t longest = 0;
-    for (size_t i = 0; i < task->meta.window_count; i++) {
-        int64_t length = task->meta.windows[i].length_ms;
-        longest = length > longest ? length : longest;
-    }
-    int64_t step = longest / 8;
+    int64_t step = longest_window(&task->meta) / 8;
     return step > task->meta.bucket_ms ? step : task->meta.bucket_ms;
 }
 

@@ -236,7 +236,6 @@ struct fcap_pipeline {
     int64_t wall_ms;
     int64_t monotonic_ms;
     struct fcap_sink_state sink_state;
-    uint64_t connection_seen;
 
     struct push_queue first;
     struct push_queue second;
@@ -284,6 +283,15 @@ static inline int64_t cursor_of(const struct fcap_task *task, size_t window)
         return task->meta.history_ms;
     }
     return cursor;
+}
+
+static inline int64_t longest_window(const struct fcap_meta *meta)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < meta->window_count; i++) {
+        longest = meta->windows[i].length_ms > longest ? meta->windows[i].length_ms : longest;
+    }
+    return longest;
 }
 
 /* Every failure of a port or of stored bytes ends the worker; a restart replays from the store. */

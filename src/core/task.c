@@ -171,7 +171,7 @@ static enum fcap_status load_ads(struct fcap_task *task)
     return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read ads");
 }
 
-static int64_t longest_window(const struct fcap_settings *settings)
+static int64_t longest_configured(const struct fcap_settings *settings)
 {
     int64_t longest = 0;
     for (size_t i = 0; i < settings->window_count; i++) {
@@ -209,10 +209,7 @@ static uint16_t take_window_number(struct fcap_meta *meta, const struct fcap_win
  * since they were configured: no longer window may start before it. */
 static void raise_history(struct fcap_meta *meta)
 {
-    int64_t longest = 0;
-    for (size_t i = 0; i < meta->window_count; i++) {
-        longest = meta->windows[i].length_ms > longest ? meta->windows[i].length_ms : longest;
-    }
+    int64_t longest = longest_window(meta);
     if (longest > 0 && meta->clock_ms - longest > meta->history_ms) {
         meta->history_ms = meta->clock_ms - longest;
     }
@@ -280,7 +277,7 @@ static void begin_empty(struct fcap_task *task, struct fcap_start *ret_start)
     meta->redo_from = commit + 1;
     meta->clock_ms = FCAP_TIME_NONE / 2;
     meta->clock_ms = clock_target(task);
-    meta->history_ms = meta->clock_ms - longest_window(settings);
+    meta->history_ms = meta->clock_ms - longest_configured(settings);
     meta->bucket_ms = choose_bucket(settings);
     task->sought_ms = meta->history_ms - settings->seek_slack_ms;
     *ret_start = (struct fcap_start){.kind = settings->start};

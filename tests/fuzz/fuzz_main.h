@@ -18,12 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool replay_file(const char *path)
 {
-    struct fcap_buffer buffer = {0};
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         perror(path);
         return false;
     }
+    struct fcap_buffer buffer = {0};
     size_t size;
     do {
         size = fread(fcap_buffer_reserve(&buffer, 65536), 1, 65536, file);
@@ -31,12 +31,14 @@ static bool replay_file(const char *path)
     } while (size > 0);
     bool is_read = ferror(file) == 0;
     (void)fclose(file); /* Only read from. */
-    /* A copy of exactly its size, so that ASan sees a read beyond the end. */
-    uint8_t *copy = malloc(buffer.size + (buffer.size == 0));
-    FCAP_ASSERT(copy != NULL);
-    memcpy(copy, buffer.data, buffer.size);
-    (void)LLVMFuzzerTestOneInput(copy, buffer.size); /* Dies when it finds something. */
-    free(copy);
+    if (is_read) {
+        /* A copy of exactly its size, so that ASan sees a read beyond the end. */
+        uint8_t *copy = malloc(buffer.size + (buffer.size == 0));
+        FCAP_ASSERT(copy != NULL);
+        memcpy(copy, buffer.data, buffer.size);
+        (void)LLVMFuzzerTestOneInput(copy, buffer.size); /* Dies when it finds something. */
+        free(copy);
+    }
     fcap_buffer_done(&buffer);
     return is_read;
 }
@@ -44,18 +46,22 @@ static bool replay_file(const char *path)
 static size_t replay_folder(const char *path)
 {
     size_t count = 0;
-    const struct dirent *entry;
     DIR *folder = opendir(path);
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+    if (folder == NULL) {
+        perror(path);
+        return 0;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
         char name[4096];
+        struct stat what;
         int length = snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] != '.' && length > 0 && (size_t)length < sizeof name) {
+        if (length > 0 && (size_t)length < sizeof name && stat(name, &what) == 0 &&
+            S_ISREG(what.st_mode)) {
             count += replay_file(name);
         }
     }
-    if (folder != NULL) {
-        (void)closedir(folder); /* Only read from. */
-    }
+    (void)closedir(folder); /* Only read from. */
     return count;
 }
 
