@@ -3,8 +3,8 @@
 #include "source_contract.h"
 
 #include "fcap/source_kafka.h"
-#include "lib/kafka_broker.h"
-#include "lib/mock_kafka.h"
+#include "lab/kafka_broker.h"
+#include "lab/mock_kafka.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,8 @@
 #include "contract/sink_contract.h"
 #include "fcap/sink_redis.h"
 #include "lib/fake_world.h"
-#include "lib/redis_server.h"
+#include "lab/lab.h"
+#include "lab/redis_server.h"
 
 /* --- the adapter -------------------------------------------------------------------------- */
 
@@ -120,8 +121,8 @@ int main(void)
         .flush = real_flush,
         .delete_sentinel = real_delete_sentinel,
         .restart = real_restart,
-        .now_ms = redis_server_wall_ms,
-        .wait_ms = redis_server_pause_ms,
+        .now_ms = lab_wall_ms,
+        .wait_ms = lab_pause_ms,
     };
     int failed = sink_contract_run(&fake_world);
     return failed + sink_contract_run(&real_world);

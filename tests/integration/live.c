@@ -1,7 +1,8 @@
 /* See live.h. */
 #include "live.h"
 
-#include "lib/kafka_client.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
 #include <hiredis/hiredis.h>
 
@@ -55,7 +56,7 @@ static void write_configuration(struct live *live)
                         options->more_redis == NULL ? "" : options->more_redis,
                         options->more == NULL ? "" : options->more);
     assert_true(size > 0 && (size_t)size < sizeof yaml);
-    daemon_process_init(&live->process, yaml);
+    daemon_process_init(&live->process, FCAPD_PROGRAM, yaml);
 }
 
 /* A reader of its own, at the start of each partition. */
@@ -72,12 +73,12 @@ static rd_kafka_t *open_tail(const char *topic, int partitions)
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (rd_kafka_conf_set(conf, pairs[i][0], pairs[i][1], text, sizeof text) !=
             RD_KAFKA_CONF_OK) {
-            kafka_die("%s", text);
+            lab_die("%s", text);
         }
     }
     rd_kafka_t *tail = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
     if (tail == NULL) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     (void)rd_kafka_poll_set_consumer(tail);
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(partitions);
@@ -85,7 +86,7 @@ static rd_kafka_t *open_tail(const char *topic, int partitions)
         rd_kafka_topic_partition_list_add(list, topic, i)->offset = 0;
     }
     if (rd_kafka_assign(tail, list) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("assign %s", topic);
+        lab_die("assign %s", topic);
     }
     rd_kafka_topic_partition_list_destroy(list);
     return tail;
@@ -264,7 +265,7 @@ static void learn_expected(struct live *live, const rd_kafka_message_t *message,
     } else if (strcmp(expect, "skip") == 0) {
         (void)oracle_skip(live->oracle, message->partition, message->offset);
     } else {
-        kafka_die("the test's header says \"%s\"", expect);
+        lab_die("the test's header says \"%s\"", expect);
     }
 }
 
@@ -294,7 +295,7 @@ static void learn_event(struct live *live, const rd_kafka_message_t *message)
         (void)sscanf(text, "{\"user_id\":\"%*[^\"]\",\"ad_id\":\"%*[^\"]\",\"ts\":%*d}%n", &used);
     }
     if (found < 3 || (size_t)used != message->len) {
-        kafka_die("the topic holds what no test has sent: %s", text);
+        lab_die("the topic holds what no test has sent: %s", text);
     }
     (void)oracle_add(live->oracle, &(struct oracle_event){message->partition, message->offset, user,
                                                           ad, time_ms, has_id ? id : NULL});
@@ -306,8 +307,8 @@ static void learn(struct live *live, const rd_kafka_message_t *message)
     const void *value = NULL;
     size_t size = 0;
     if (message->offset != live->read[message->partition]) {
-        kafka_die("%s [%d]: offset %" PRId64 " after %" PRId64, live->topic, message->partition,
-                  message->offset, live->read[message->partition]);
+        lab_die("%s [%d]: offset %" PRId64 " after %" PRId64, live->topic, message->partition,
+                message->offset, live->read[message->partition]);
     }
     live->read[message->partition]++;
     if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR &&
@@ -327,7 +328,7 @@ static int64_t end_of(rd_kafka_t *client, const char *topic, int32_t partition)
     rd_kafka_resp_err_t error =
         rd_kafka_query_watermark_offsets(client, topic, partition, &low, &end, CALL_MS);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("end of %s [%d]: %s", topic, partition, rd_kafka_err2str(error));
+        lab_die("end of %s [%d]: %s", topic, partition, rd_kafka_err2str(error));
     }
     return end;
 }
@@ -335,15 +336,15 @@ static int64_t end_of(rd_kafka_t *client, const char *topic, int32_t partition)
 void live_read(struct live *live)
 {
     int64_t ends[LIVE_PARTITIONS_MAX];
-    int64_t until_ms = kafka_now_ms() + TAIL_MS;
+    int64_t until_ms = lab_monotonic_ms() + TAIL_MS;
     int left = 0;
     for (int32_t i = 0; i < live->options.partitions; i++) {
         ends[i] = end_of(live->tail, live->topic, i);
         left += live->read[i] < ends[i];
     }
     while (left > 0) {
-        if (kafka_now_ms() > until_ms) {
-            kafka_die("%s cannot be read back", live->topic);
+        if (lab_monotonic_ms() > until_ms) {
+            lab_die("%s cannot be read back", live->topic);
         }
         rd_kafka_message_t *message = rd_kafka_consumer_poll(live->tail, 100);
         if (message == NULL) {
@@ -395,11 +396,11 @@ void live_await_claims(struct live *live)
 {
     int64_t next[LIVE_PARTITIONS_MAX];
     int64_t as_of_ms[LIVE_PARTITIONS_MAX];
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     int claimed = 0;
     while (claimed < live->options.partitions) {
-        assert_true(kafka_now_ms() < deadline_ms);
-        redis_server_pause_ms(POLL_MS);
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(POLL_MS);
         (void)live_claims(live, next, as_of_ms);
         claimed = 0;
         for (int32_t i = 0; i < live->options.partitions; i++) {
@@ -412,7 +413,7 @@ void live_await_applied(struct live *live)
 {
     int64_t next[LIVE_PARTITIONS_MAX];
     int64_t as_of_ms[LIVE_PARTITIONS_MAX];
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     live_flush(live);
     live_read(live);
     for (;;) {
@@ -424,13 +425,13 @@ void live_await_applied(struct live *live)
         if (done == live->options.partitions) {
             return;
         }
-        if (kafka_now_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             (void)daemon_process_get(&live->process, "/readyz", NULL);
             print_error("/readyz: %s\n", live->process.text);
             print_error("--- log:\n%s", daemon_process_log(&live->process));
             fail_msg("%d of %d partitions are applied", done, live->options.partitions);
         }
-        redis_server_pause_ms(POLL_MS);
+        lab_pause_ms(POLL_MS);
     }
 }
 
@@ -501,7 +502,7 @@ static size_t missing_letters(const struct live *live)
 void live_check_letters(struct live *live, bool once)
 {
     int64_t next = 0;
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     rd_kafka_t *reader = open_tail(live->letters, 1);
     for (size_t i = 0; i < live->dead_count; i++) {
         live->dead[i].seen = 0;
@@ -515,7 +516,7 @@ void live_check_letters(struct live *live, bool once)
         if (message != NULL) {
             rd_kafka_message_destroy(message);
         }
-        if (kafka_now_ms() > deadline_ms) {
+        if (lab_monotonic_ms() > deadline_ms) {
             fail_msg("%zu of %zu dead letters are missing", missing_letters(live),
                      live->dead_count);
         }

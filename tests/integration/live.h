@@ -8,11 +8,11 @@
 #ifndef FCAP_TESTS_LIVE_H
 #define FCAP_TESTS_LIVE_H
 
-#include "lib/daemon_process.h"
-#include "lib/kafka_broker.h"
-#include "lib/oracle.h"
-#include "lib/oracle_check.h"
-#include "lib/redis_server.h"
+#include "lab/daemon_process.h"
+#include "lab/kafka_broker.h"
+#include "lab/oracle.h"
+#include "lab/oracle_check.h"
+#include "lab/redis_server.h"
 
 #include <librdkafka/rdkafka.h>
 

@@ -1,7 +1,8 @@
 /* Every key of Redis against the definition. See live.h. */
 #include "live.h"
 
-#include "lib/oracle_value.h"
+#include "lab/oracle_value.h"
+#include "lab/lab.h"
 
 #include <hiredis/hiredis.h>
 
@@ -98,7 +99,7 @@ static void read_keys(redisContext *context, struct snapshot *snapshot)
 static void read_users(struct live *live, struct snapshot *snapshot, size_t from, size_t to)
 {
     redisContext *context = reader_of(live);
-    int64_t before_ms = kafka_wall_ms();
+    int64_t before_ms = lab_wall_ms();
     for (size_t i = from; i < to; i++) {
         const char *user = oracle_user(live->oracle, i);
         for (size_t k = 0; k < live->window_count; k++) {
@@ -117,7 +118,7 @@ static void read_users(struct live *live, struct snapshot *snapshot, size_t from
         freeReplyObject(value);
         freeReplyObject(pxat);
     }
-    int64_t after_ms = kafka_wall_ms();
+    int64_t after_ms = lab_wall_ms();
     for (size_t i = from * live->window_count; i < to * live->window_count; i++) {
         snapshot->seen[i].before_ms = before_ms;
         snapshot->seen[i].after_ms = after_ms;
@@ -273,7 +274,7 @@ void live_compare(struct live *live, bool quiet, struct live_tally *tally)
     int64_t next[LIVE_PARTITIONS_MAX];
     int64_t as_of_ms[LIVE_PARTITIONS_MAX];
     take(live, &snapshot);
-    int64_t now_ms = kafka_wall_ms();
+    int64_t now_ms = lab_wall_ms();
     (void)live_claims(live, next, as_of_ms);
     for (int32_t i = 0; i < live->options.partitions; i++) {
         int64_t lag_ms = now_ms - as_of_ms[i];
@@ -337,11 +338,11 @@ size_t live_key_count(struct live *live)
 
 void live_await_no_key(struct live *live, int64_t timeout_ms)
 {
-    int64_t deadline_ms = kafka_now_ms() + timeout_ms;
+    int64_t deadline_ms = lab_monotonic_ms() + timeout_ms;
     while (live_key_count(live) > 0) {
-        if (kafka_now_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             fail_msg("%zu keys are left", live_key_count(live));
         }
-        redis_server_pause_ms(POLL_MS);
+        lab_pause_ms(POLL_MS);
     }
 }

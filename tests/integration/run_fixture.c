@@ -1,6 +1,8 @@
 /* See run_fixture.h. */
 #include "run_fixture.h"
 
+#include "lab/lab.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +53,7 @@ void run_fixture_init(struct run_fixture *fixture, const char *windows,
     kafka_create_topic(brokers, fixture->letters, 1, NULL);
     redis_server_start(&fixture->redis, NULL);
     run_fixture_yaml(fixture, "one", windows, more, yaml, sizeof yaml);
-    daemon_process_init(&fixture->process, yaml);
+    daemon_process_init(&fixture->process, FCAPD_PROGRAM, yaml);
     fixture->oracle = oracle_open();
     fixture->producer = kafka_producer_open(brokers, fixture->topic, NULL, NULL);
     while (lengths[fixture->window_count].name != NULL) {
@@ -79,7 +81,7 @@ static void produce_one(struct run_fixture *fixture, unsigned number)
     char value[160];
     unsigned index = (number * 2654435761u >> 11) % RUN_USERS;
     int32_t partition = (int32_t)(index % RUN_PARTITIONS);
-    int64_t now_ms = kafka_wall_ms();
+    int64_t now_ms = lab_wall_ms();
     (void)snprintf(user, sizeof user, "user-%u", index);
     (void)snprintf(ad, sizeof ad, "ad-%u", number % 11);
     (void)snprintf(value, sizeof value, "{\"user_id\":\"%s\",\"ad_id\":\"%s\",\"ts\":%lld}", user,
@@ -130,7 +132,7 @@ static int64_t claimed(const char *meta, int32_t partition)
 
 void run_fixture_await_applied(struct run_fixture *fixture, int64_t timeout_ms)
 {
-    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int64_t deadline_ms = lab_monotonic_ms() + timeout_ms;
     for (;;) {
         const char *meta = run_fixture_meta(fixture);
         int done = 0;
@@ -140,14 +142,14 @@ void run_fixture_await_applied(struct run_fixture *fixture, int64_t timeout_ms)
         if (done == RUN_PARTITIONS) {
             return;
         }
-        if (redis_server_monotonic_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             print_error("fc:meta: %s\n", meta == NULL ? "absent" : meta);
             (void)daemon_process_get(&fixture->process, "/readyz", NULL);
             print_error("/readyz: %s\n", fixture->process.text);
             print_error("--- log:\n%s", daemon_process_log(&fixture->process));
             fail();
         }
-        redis_server_pause_ms(20);
+        lab_pause_ms(20);
     }
 }
 
@@ -156,14 +158,14 @@ void run_fixture_compare(struct run_fixture *fixture, int64_t lag_ms, struct ora
     for (size_t i = 0; i < oracle_user_count(fixture->oracle); i++) {
         const char *user = oracle_user(fixture->oracle, i);
         for (size_t k = 0; k < fixture->window_count; k++) {
-            int64_t before_ms = kafka_wall_ms();
+            int64_t before_ms = lab_wall_ms();
             const char *value =
                 redis_server_ask(&fixture->redis, "GET fc:{%s}:%s", user, fixture->windows[k].name);
             struct oracle_expectation expectation = {
                 .user = user,
                 .window_ms = fixture->windows[k].length_ms,
                 .at_min_ms = before_ms - lag_ms,
-                .at_max_ms = kafka_wall_ms(),
+                .at_max_ms = lab_wall_ms(),
             };
             if (!oracle_check_value(fixture->oracle, &expectation, value,
                                     value == NULL ? 0 : strlen(value), tally)) {

@@ -3,11 +3,11 @@
 #ifndef FCAP_TESTS_RUN_FIXTURE_H
 #define FCAP_TESTS_RUN_FIXTURE_H
 
-#include "lib/daemon_process.h"
-#include "lib/kafka_broker.h"
-#include "lib/oracle.h"
-#include "lib/oracle_check.h"
-#include "lib/redis_server.h"
+#include "lab/daemon_process.h"
+#include "lab/kafka_broker.h"
+#include "lab/oracle.h"
+#include "lab/oracle_check.h"
+#include "lab/redis_server.h"
 
 #define RUN_PARTITIONS 4
 #define RUN_USERS      150

@@ -3,7 +3,7 @@
 #define FCAP_TESTS_SOURCE_KAFKA_FIXTURE_H
 
 #include "fcap/source_kafka.h"
-#include "lib/kafka_broker.h"
+#include "lab/kafka_broker.h"
 #include "lib/source_recorder.h"
 
 #define DEADLINE_MS 60000

@@ -14,7 +14,8 @@
 #include "fcap/clock_os.h"
 #include "fcap/sink_redis.h"
 #include "integration/virtual_world.h"
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
+#include "lab/lab.h"
 
 #define MINUTE_MS 60000ll
 
@@ -304,7 +305,7 @@ static void test_redis_forgets_by_itself(void **state)
     enum { LENGTH_MS = 1500 };
     struct virtual_world *world = virtual_world_make();
     struct fcap_sink *sink = open_sink();
-    int64_t event_ms = redis_server_wall_ms();
+    int64_t event_ms = lab_wall_ms();
     struct virtual_event event[2] = {{event_ms, event_ms, "seen", "a", 0},
                                      {event_ms, event_ms, "unseen", "a", 0}};
     (void)state;
@@ -313,11 +314,11 @@ static void test_redis_forgets_by_itself(void **state)
     virtual_world_window(world, "w", LENGTH_MS);
     virtual_world_events(world, event, 2);
     virtual_world_start(world);
-    int64_t give_up_ms = redis_server_monotonic_ms() + 30000;
+    int64_t give_up_ms = lab_monotonic_ms() + 30000;
     while (redis_server_ask(&server, "GET fc:{unseen}:w") == NULL ||
            redis_server_ask(&server, "GET fc:{seen}:w") == NULL) {
         virtual_world_step(world);
-        if (redis_server_monotonic_ms() > give_up_ms) {
+        if (lab_monotonic_ms() > give_up_ms) {
             fail_msg("no value arrived");
         }
     }

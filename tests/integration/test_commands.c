@@ -1,6 +1,7 @@
 /* The program's commands and refusals that need neither Kafka nor Redis. */
-#include "lib/daemon_process.h"
-#include "lib/redis_server.h"
+#include "lab/daemon_process.h"
+#include "lab/redis_server.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -28,7 +29,7 @@ static struct daemon_process process;
 static int setup(void **unused)
 {
     (void)unused;
-    daemon_process_init(&process, good_yaml);
+    daemon_process_init(&process, FCAPD_PROGRAM, good_yaml);
     return 0;
 }
 
@@ -156,10 +157,10 @@ static void test_alone_it_waits_and_says_why(void **unused)
     assert_int_equal(daemon_process_command(&process, "run", other, NULL), 75);
     assert_says("state.directory");
 
-    int64_t begun_ms = redis_server_monotonic_ms();
+    int64_t begun_ms = lab_monotonic_ms();
     daemon_process_signal(&process, SIGINT);
     assert_int_equal(daemon_process_wait(&process, WAIT_MS), 0);
-    assert_in_range(redis_server_monotonic_ms() - begun_ms, 0, 5000);
+    assert_in_range(lab_monotonic_ms() - begun_ms, 0, 5000);
 }
 
 static void test_without_a_token_file_the_users_pages_are_off(void **unused)

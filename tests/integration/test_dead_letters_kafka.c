@@ -1,8 +1,9 @@
 /* Dead letters on a real broker, and on the mock cluster where a broker must say no. */
 #include "fcap/dead_letters_kafka.h"
-#include "lib/kafka_broker.h"
-#include "lib/kafka_client.h"
-#include "lib/mock_kafka.h"
+#include "lab/kafka_broker.h"
+#include "lab/kafka_client.h"
+#include "lab/mock_kafka.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,8 +71,8 @@ static void nap(void)
 
 static bool wait_done(uint64_t ticket, int ms)
 {
-    int64_t until_ms = kafka_now_ms() + ms;
-    while (f.port->ops->done(f.port) < ticket && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + ms;
+    while (f.port->ops->done(f.port) < ticket && lab_monotonic_ms() < until_ms) {
         nap();
     }
     return f.port->ops->done(f.port) >= ticket;
@@ -132,9 +133,9 @@ static size_t read_letters(struct arrived *to, size_t capacity)
     assert_int_equal(rd_kafka_assign(client, list), 0);
     rd_kafka_topic_partition_list_destroy(list);
     size_t count = 0;
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
     for (bool ended = false; !ended;) {
-        assert_true(kafka_now_ms() < until_ms);
+        assert_true(lab_monotonic_ms() < until_ms);
         rd_kafka_message_t *message = rd_kafka_consumer_poll(client, 100);
         if (message == NULL) {
             continue;
@@ -231,8 +232,8 @@ static void test_stall_until_it_works(void **state)
     uint64_t untouched = 99;
     assert_int_equal(write_text("x", 5, &untouched), FCAP_BUSY);
     assert_int_equal(untouched, 99);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while (snapshot().retried < 5 && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while (snapshot().retried < 5 && lab_monotonic_ms() < until_ms) {
         assert_int_equal(f.port->ops->done(f.port), 0);
         nap();
     }
@@ -265,8 +266,8 @@ static void test_one_refused(void **state)
     assert_int_equal(write_text("small", 0, &ticket), FCAP_OK);
     assert_int_equal(write_text(big, 1, &refused), FCAP_OK);
     assert_int_equal(write_text("small", 2, &ticket), FCAP_OK);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while ((snapshot().written < 2 || snapshot().retried < 2) && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while ((snapshot().written < 2 || snapshot().retried < 2) && lab_monotonic_ms() < until_ms) {
         assert_true(f.port->ops->done(f.port) < refused);
         nap();
     }
@@ -359,9 +360,9 @@ static void test_broker_away(void **state)
         assert_int_equal(write_text("x", i, &ticket), FCAP_OK);
     }
     assert_false(wait_done(ticket, 500));
-    int64_t before_ms = kafka_now_ms();
+    int64_t before_ms = lab_monotonic_ms();
     (void)f.port->ops->done(f.port);
-    assert_true(kafka_now_ms() - before_ms < 500); /* The worker never waits for a broker. */
+    assert_true(lab_monotonic_ms() - before_ms < 500); /* The worker never waits for a broker. */
     mock_kafka_set_up(mock, 1);
     assert_true(wait_done(ticket, DEADLINE_MS));
     assert_int_equal(snapshot().written, 1000);

@@ -1,6 +1,7 @@
 /* The whole way: generated impressions -> real Kafka -> fcapd with three workers -> real Redis,
  * while time passes; every key against the definition over what the topic holds. */
 #include "live.h"
+#include "lab/lab.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -170,18 +171,18 @@ static void produce(size_t count, int64_t duration_ms)
 {
     int64_t next[LIVE_PARTITIONS_MAX];
     int64_t as_of_ms[LIVE_PARTITIONS_MAX];
-    int64_t begun_ms = kafka_now_ms();
+    int64_t begun_ms = lab_monotonic_ms();
     size_t sent = 0;
     while (sent < count) {
-        int64_t passed_ms = kafka_now_ms() - begun_ms;
+        int64_t passed_ms = lab_monotonic_ms() - begun_ms;
         size_t due = duration_ms == 0 || passed_ms >= duration_ms
                          ? count
                          : count * (size_t)passed_ms / (size_t)duration_ms + 1;
         for (; sent < due && sent < count; sent++) {
-            send_one(kafka_wall_ms());
+            send_one(lab_wall_ms());
         }
         (void)live_claims(&live, next, as_of_ms);
-        redis_server_pause_ms(TICK_MS);
+        lab_pause_ms(TICK_MS);
     }
 }
 
@@ -213,7 +214,7 @@ static void plant_and_find(void)
     };
     const size_t count = sizeof plants / sizeof plants[0];
     for (size_t i = 1; i < count; i++) {
-        live_send(&live, plants[i].user, "ad-3", kafka_wall_ms(), "planted");
+        live_send(&live, plants[i].user, "ad-3", lab_wall_ms(), "planted");
     }
     live_await_applied(&live);
     for (size_t i = 0; i < count; i++) {
@@ -303,11 +304,11 @@ static void test_keys_vanish_by_themselves_when_the_daemon_is_stopped(void **unu
     live_passes(&tally.now, (struct oracle_minimum){1000, 1000, 0});
     live_stop(&live);
     assert_true(live_key_count(&live) > 500);
-    int64_t until_ms = kafka_now_ms() + 23000 + LIVE_LAG_MS;
+    int64_t until_ms = lab_monotonic_ms() + 23000 + LIVE_LAG_MS;
     while (live_key_count(&live) > 0) {
         live_compare_stopped(&live, &stopped);
-        assert_true(kafka_now_ms() < until_ms);
-        redis_server_pause_ms(200);
+        assert_true(lab_monotonic_ms() < until_ms);
+        lab_pause_ms(200);
     }
     live_passes(&stopped, (struct oracle_minimum){50000, 10000, 10000});
 }

@@ -1,6 +1,7 @@
 /* Field reports through the whole daemon: what stands in the records. Real broker, real Redis;
  * after each, what follows counts and every key equals the definition. */
 #include "live.h"
+#include "lab/lab.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -41,7 +42,7 @@ static struct live_options usual(void)
 static void begin(const struct live_options *options)
 {
     live_init(&live, options);
-    now_ms = kafka_wall_ms();
+    now_ms = lab_wall_ms();
 }
 
 static int teardown(void **unused)
@@ -90,10 +91,10 @@ static size_t log_lines(void)
 /* The page is made of what workers published last: it may be a moment old. */
 static void await_records(double records)
 {
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     while (daemon_process_metric(&live.process, "fcapd_records_total") < records) {
-        assert_true(kafka_now_ms() < deadline_ms);
-        redis_server_pause_ms(50);
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(50);
     }
 }
 
@@ -102,7 +103,7 @@ static void await_records(double records)
 static void ends_well(uint64_t keys_min)
 {
     struct live_tally tally = {0};
-    live_send(&live, "intact", "a1", kafka_wall_ms(), NULL);
+    live_send(&live, "intact", "a1", lab_wall_ms(), NULL);
     live_await_applied(&live);
     live_compare(&live, true, &tally);
     live_passes(&tally.now, (struct oracle_minimum){keys_min, 1, 0});

@@ -1,6 +1,7 @@
 /* Field reports through the whole daemon: what happens to Redis. */
 #include "lib/fake_redis.h"
 #include "live.h"
+#include "lab/lab.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -53,7 +54,7 @@ static void send_user(unsigned index)
     char ad[32];
     (void)snprintf(user, sizeof user, "user-%u", index);
     (void)snprintf(ad, sizeof ad, "ad-%u", serial++ % 7);
-    live_send(&live, user, ad, kafka_wall_ms(), NULL);
+    live_send(&live, user, ad, lab_wall_ms(), NULL);
 }
 
 /* --- B25 ---------------------------------------------------------------------------------------
@@ -61,14 +62,14 @@ static void send_user(unsigned index)
 
 static void await_words(const char *path, const char *words)
 {
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     do {
         (void)daemon_process_get(&live.process, path, NULL);
         if (live.process.text != NULL && strstr(live.process.text, words) != NULL) {
             return;
         }
-        redis_server_pause_ms(50);
-    } while (kafka_now_ms() < deadline_ms);
+        lab_pause_ms(50);
+    } while (lab_monotonic_ms() < deadline_ms);
     fail_msg("%s never says \"%s\": %s", path, words, live.process.text);
 }
 
@@ -97,9 +98,9 @@ static void an_old_redis_is_refused_until_it_is_new(const char *version)
     /* Nothing is read, nothing is published, and it does not spin. */
     double cpu_s = daemon_process_metric(&live.process, "process_cpu_seconds_total");
     unsigned connections = atomic_load(&fake.connections);
-    int64_t begun_ms = kafka_now_ms();
-    redis_server_pause_ms(4000);
-    double passed_s = (double)(kafka_now_ms() - begun_ms) / 1000;
+    int64_t begun_ms = lab_monotonic_ms();
+    lab_pause_ms(4000);
+    double passed_s = (double)(lab_monotonic_ms() - begun_ms) / 1000;
     cpu_s = daemon_process_metric(&live.process, "process_cpu_seconds_total") - cpu_s;
     if (cpu_s > passed_s / 2) {
         fail_msg("%.1f s of CPU in %.1f s of waiting", cpu_s, passed_s);
@@ -119,11 +120,11 @@ static void an_old_redis_is_refused_until_it_is_new(const char *version)
     atomic_store(&fake.knows_pxat, true);
     atomic_store(&fake.version, "7.0.15");
     daemon_process_await(&live.process, "/readyz", 200, LIVE_START_MS);
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     while (atomic_load(&fake.sets) < sets + 20 ||
            daemon_process_metric(&live.process, "fcapd_records_total") < 20) {
-        assert_true(kafka_now_ms() < deadline_ms);
-        redis_server_pause_ms(50);
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(50);
     }
     assert_int_equal(live.process.pid, pid);
     live_stop(&live);
@@ -179,25 +180,25 @@ static bool says_ready(const char *meta)
 static void slow_motion(void)
 {
     redis_server_freeze(&live.redis);
-    redis_server_pause_ms(300);
+    lab_pause_ms(300);
     (void)daemon_process_get(&live.process, "/readyz", NULL);
     redis_server_thaw(&live.redis);
-    redis_server_pause_ms(15);
+    lab_pause_ms(15);
 }
 
 /* From when the daemon has noticed (a new fc:id, or the old one again in another process) until all
  * keys are back, /readyz says so, and fc:meta names no window as ready. */
 static void repair_is_told(const char *was_id, double projections_before)
 {
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     bool is_told = false;
     const char *id = NULL;
     do {
-        assert_true(kafka_now_ms() < deadline_ms);
+        assert_true(lab_monotonic_ms() < deadline_ms);
         id = redis_server_ask(&live.redis, "GET fc:id");
     } while (id == NULL || (was_id != NULL && strcmp(id, was_id) == 0));
     while (!is_told) {
-        assert_true(kafka_now_ms() < deadline_ms);
+        assert_true(lab_monotonic_ms() < deadline_ms);
         slow_motion();
         is_told = strstr(live.process.text, "being projected") != NULL;
         if (!is_told && projections() >= projections_before + PARTITIONS) {
@@ -219,16 +220,16 @@ static void repair_is_told(const char *was_id, double projections_before)
 static void await_repaired(void)
 {
     struct live_tally tally = {0};
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     while (!says_ready(redis_server_ask(&live.redis, "GET fc:meta:test:one"))) {
-        if (kafka_now_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             fail_msg("%zu keys are back; fc:meta: %s\n%s", live_key_count(&live),
                      redis_server_ask(&live.redis, "GET fc:meta:test:one"),
                      daemon_process_log(&live.process));
         }
         send_user(serial % USERS);
         live_flush(&live);
-        redis_server_pause_ms(20);
+        lab_pause_ms(20);
     }
     assert_true(live_key_count(&live) >= oracle_user_count(live.oracle));
     live_await_applied(&live);
@@ -300,13 +301,13 @@ static void test_B26d_only_the_sentinel_is_deleted(void **unused)
     char id[256];
     (void)unused;
     project_all();
-    redis_server_pause_ms(HEARTBEATS_MS); /* A start looks twice, a session timeout apart. */
+    lab_pause_ms(HEARTBEATS_MS); /* A start looks twice, a session timeout apart. */
     double before = projections();
     (void)snprintf(id, sizeof id, "%s", redis_server_ask(&live.redis, "GET fc:id"));
     assert_string_equal(redis_server_ask(&live.redis, "DEL fc:id"), "1");
     repair_is_told(id, before);
     await_repaired();
-    redis_server_pause_ms(HEARTBEATS_MS);
+    lab_pause_ms(HEARTBEATS_MS);
     assert_true(projections() == before + PARTITIONS); /* One each, and not a loop. */
     await_repaired();
     live_stop(&live);
@@ -352,7 +353,7 @@ static void send_masses(unsigned from, unsigned to, struct scale scale)
     for (unsigned i = from; i < to; i++) {
         char ad[32];
         (void)snprintf(ad, sizeof ad, "ad-of-many-%u", next_ad(i, scale));
-        live_send(&live, ZEROS, ad, kafka_wall_ms(), NULL);
+        live_send(&live, ZEROS, ad, lab_wall_ms(), NULL);
         if (i % (scale.events / USERS) == 0) {
             send_user(i / (scale.events / USERS));
         }
@@ -372,21 +373,21 @@ static int64_t send_part(unsigned part, struct scale scale)
     (void)snprintf(user, sizeof user, "fresh-%u", part);
     for (unsigned i = 0; i < PIECES; i++) {
         if (i == PIECES / 2) {
-            live_send(&live, user, "ad-1", kafka_wall_ms(), NULL);
-            sent_ms = kafka_now_ms();
+            live_send(&live, user, "ad-1", lab_wall_ms(), NULL);
+            sent_ms = lab_monotonic_ms();
         }
         send_masses(first + piece * i, first + piece * (i + 1), scale);
-        redis_server_pause_ms(20);
+        lab_pause_ms(20);
         if (sent_ms != 0 && seen_ms == 0 &&
             redis_server_ask(&live.redis, "GET fc:{%s}:1h", user) != NULL) {
-            seen_ms = kafka_now_ms();
+            seen_ms = lab_monotonic_ms();
         }
     }
     while (seen_ms == 0) {
-        assert_true(kafka_now_ms() - sent_ms < LIVE_WAIT_MS);
-        redis_server_pause_ms(5);
+        assert_true(lab_monotonic_ms() - sent_ms < LIVE_WAIT_MS);
+        lab_pause_ms(5);
         bool is_seen = redis_server_ask(&live.redis, "GET fc:{%s}:1h", user) != NULL;
-        seen_ms = is_seen ? kafka_now_ms() : 0;
+        seen_ms = is_seen ? lab_monotonic_ms() : 0;
     }
     return seen_ms - sent_ms;
 }
@@ -424,7 +425,7 @@ static void test_B32_everybody_has_the_id_of_zeros(void **unused)
         int64_t took_ms = send_part(part, scale);
         slowest_ms = took_ms > slowest_ms ? took_ms : slowest_ms;
         live_await_applied(&live);
-        redis_server_pause_ms(300); /* For the page's numbers. */
+        lab_pause_ms(300); /* For the page's numbers. */
         bytes_of_parts[part] = (bytes_sent() - before) / (scale.events / PARTS);
         print_message("part %u: %.0f bytes an event, fresh after %" PRId64 " ms\n", part,
                       bytes_of_parts[part], took_ms);

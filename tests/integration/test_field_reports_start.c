@@ -8,7 +8,8 @@
 #include "fcap/sink_redis.h"
 #include "fcap/source_kafka.h"
 #include "fcap/store_rocksdb.h"
-#include "lib/kafka_client.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -95,7 +96,7 @@ static void produce_between(void *context, int32_t partition)
     }
     int size = snprintf(value, sizeof value,
                         "{\"user_id\":\"%s\",\"ad_id\":\"between\",\"ts\":%" PRId64 "}",
-                        user_of(partition), kafka_wall_ms());
+                        user_of(partition), lab_wall_ms());
     kafka_producer_send(producer, &(struct kafka_produce){.partition = partition,
                                                           .key = user_of(partition),
                                                           .key_size = strlen(user_of(partition)),
@@ -177,7 +178,7 @@ static void look(void *context, const struct fcap_task_report *report)
 /* Steps until all gates are open and the commits hold `records`. */
 static void step_until(int64_t records)
 {
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     struct seen seen;
     do {
         enum fcap_status status = fcap_pipeline_step(worker.pipeline, 10);
@@ -186,7 +187,7 @@ static void step_until(int64_t records)
         }
         seen = (struct seen){0};
         fcap_pipeline_report(worker.pipeline, look, &seen);
-        if (kafka_now_ms() > deadline_ms) {
+        if (lab_monotonic_ms() > deadline_ms) {
             fail_msg("%d gates are open, %" PRId64 " of %" PRId64 " records committed",
                      seen.gates_open, seen.committed, records);
         }
@@ -195,14 +196,15 @@ static void step_until(int64_t records)
 
 static void stop_worker(void)
 {
-    assert_int_equal(fcap_pipeline_drain(worker.pipeline, kafka_now_ms() + LIVE_WAIT_MS), FCAP_OK);
+    assert_int_equal(fcap_pipeline_drain(worker.pipeline, lab_monotonic_ms() + LIVE_WAIT_MS),
+                     FCAP_OK);
     close_worker();
 }
 
 static void send_each(const char *ad)
 {
     for (int32_t i = 0; i < PARTITIONS; i++) {
-        live_send(&live, user_of(i), ad, kafka_wall_ms(), NULL);
+        live_send(&live, user_of(i), ad, lab_wall_ms(), NULL);
     }
     live_flush(&live);
 }
@@ -226,8 +228,8 @@ static void count_once(const char *first, const char *second, const char *third)
         const char *value = redis_server_ask(&live.redis, "GET fc:{%s}:1h", user_of(i));
         struct oracle_expectation expectation = {.user = user_of(i),
                                                  .window_ms = HOUR_MS,
-                                                 .at_min_ms = kafka_wall_ms() - LIVE_LAG_MS,
-                                                 .at_max_ms = kafka_wall_ms()};
+                                                 .at_min_ms = lab_wall_ms() - LIVE_LAG_MS,
+                                                 .at_max_ms = lab_wall_ms()};
         (void)oracle_check_value(live.oracle, &expectation, value,
                                  value == NULL ? 0 : strlen(value), &tally);
         counts_one(value, i, first);
@@ -275,7 +277,7 @@ static void delete_offsets(const char *group)
 static void test_B19_nothing_is_skipped_between_look_up_and_assignment(void **unused)
 {
     char group[256];
-    int64_t now_ms = kafka_wall_ms();
+    int64_t now_ms = lab_wall_ms();
     (void)unused;
     struct kafka_producer *between =
         kafka_producer_open(kafka_test_brokers(), live.topic, NULL, NULL);
@@ -286,10 +288,10 @@ static void test_B19_nothing_is_skipped_between_look_up_and_assignment(void **un
     send_old(2, now_ms - 60000);
     live_flush(&live);
     open_worker(between);
-    int64_t deadline_ms = kafka_now_ms() + LIVE_WAIT_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
     while (atomic_load(&looked_up) != (1 << PARTITIONS) - 1) {
         assert_int_equal(fcap_pipeline_step(worker.pipeline, 10), FCAP_OK);
-        assert_true(kafka_now_ms() < deadline_ms);
+        assert_true(lab_monotonic_ms() < deadline_ms);
     }
     send_each("after");
     step_until(4 + 3 + 3);

@@ -11,8 +11,9 @@
 #include <cmocka.h>
 
 #include "fcap/value.h"
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
 #include "unit/config_fixture.h"
+#include "lab/lab.h"
 
 enum { LONG_BYTES = 500, KEY_BYTES = 1700 };
 
@@ -67,7 +68,7 @@ static int start_server(void **state)
     static char bus[8]; /* as shipped: the port + 10000, which may be no port */
     static const char *const options[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
     (void)state;
-    (void)snprintf(bus, sizeof bus, "%u", redis_server_free_port()); /* Fits. */
+    (void)snprintf(bus, sizeof bus, "%u", lab_free_port()); /* Fits. */
     memset(long_id, 'u', LONG_BYTES);
     for (size_t i = 0; i < LONG_BYTES; i++) {
         long_braces[i] = "{}%"[i % 3];
@@ -175,12 +176,12 @@ static void test_values_stay_apart(void **state)
 {
     (void)state;
     redis_server_ask(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
-    int64_t give_up_ms = redis_server_monotonic_ms() + 30000;
+    int64_t give_up_ms = lab_monotonic_ms() + 30000;
     char key[KEY_BYTES];
     char value[16];
     while (strcmp(redis_server_ask(&server, "SET warm 1"), "OK") != 0) {
-        assert_true(redis_server_monotonic_ms() < give_up_ms);
-        redis_server_pause_ms(20);
+        assert_true(lab_monotonic_ms() < give_up_ms);
+        lab_pause_ms(20);
     }
     for (size_t i = 0; i < USERS; i++) {
         build("fc:{%u}:%w", users[i], windows[0], key);

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "integration/virtual_world.h"
-#include "lib/oracle_check.h"
-#include "lib/oracle_value.h"
+#include "lab/oracle_check.h"
+#include "lab/oracle_value.h"
 #include "lib/replay_logs.h"
 
 #define MINUTE_MS 60000ll

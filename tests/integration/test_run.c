@@ -1,5 +1,6 @@
 /* The real fcapd against a real broker and a real Redis: counts, restarts, health, refusals. */
 #include "run_fixture.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -60,13 +61,13 @@ static void stop(struct run_fixture *f)
 /* Some numbers are refreshed once a second only. */
 static void await_metric(struct run_fixture *f, const char *name, double wanted)
 {
-    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
     double seen;
     while ((seen = daemon_process_metric(&f->process, name)) != wanted) {
-        if (redis_server_monotonic_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             fail_msg("%s is %f, not %f", name, seen, wanted);
         }
-        redis_server_pause_ms(50);
+        lab_pause_ms(50);
     }
 }
 
@@ -84,10 +85,10 @@ static void test_every_key_equals_the_definition_and_goes_by_itself(void **unuse
     }
     assert_true(daemon_process_metric(&f->process, "fcapd_records_rejected_total") >= 1);
     assert_true(daemon_process_metric(&f->process, "fcapd_underflows_total") == 0);
-    int64_t gone_ms = kafka_wall_ms() + 20000 + LAG_MS;
-    while (kafka_wall_ms() < gone_ms && run_fixture_count_keys(f) > 0) {
+    int64_t gone_ms = lab_wall_ms() + 20000 + LAG_MS;
+    while (lab_wall_ms() < gone_ms && run_fixture_count_keys(f) > 0) {
         run_fixture_compare(f, LAG_MS, &tally);
-        redis_server_pause_ms(300);
+        lab_pause_ms(300);
     }
     assert_int_equal(run_fixture_count_keys(f), 0);
     run_fixture_passes(&tally, (struct oracle_minimum){5000, 2000, 300});
@@ -132,7 +133,7 @@ static void test_kill_9_and_restart_stays_exact(void **unused)
     start(f);
     for (int i = 0; i < 3; i++) {
         run_fixture_produce(f, 700);
-        redis_server_pause_ms(i * 130);
+        lab_pause_ms(i * 130);
         daemon_process_signal(&f->process, SIGKILL);
         assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 128 + SIGKILL);
         run_fixture_produce(f, 100);
@@ -152,7 +153,7 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     start(f);
     run_fixture_produce(f, 1000);
     run_fixture_await_applied(f, APPLIED_MS);
-    int64_t deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
     assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 200);
     assert_int_equal(daemon_process_get(&f->process, "/status", NULL), 200);
     assert_non_null(strstr(f->process.text, "\"1h\":\"complete\""));
@@ -163,8 +164,8 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     assert_true(daemon_process_metric(&f->process, "process_resident_memory_bytes") > 1e6);
     assert_null(strstr(f->process.text, "user-")); /* No user in any metric. */
     while (daemon_process_metric(&f->process, "fcapd_store_commits_total") < 1) {
-        assert_true(redis_server_monotonic_ms() < deadline_ms);
-        redis_server_pause_ms(50);
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(50);
     }
 
     redis_server_kill(&f->redis);
@@ -176,10 +177,10 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     redis_server_restart(&f->redis, false);
     daemon_process_await(&f->process, "/readyz", 200, START_MS);
     run_fixture_await_applied(f, APPLIED_MS);
-    deadline_ms = redis_server_monotonic_ms() + APPLIED_MS;
+    deadline_ms = lab_monotonic_ms() + APPLIED_MS;
     while (run_fixture_count_keys(f) < 2 * (long)oracle_user_count(f->oracle)) {
-        assert_true(redis_server_monotonic_ms() < deadline_ms);
-        redis_server_pause_ms(50);
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(50);
     }
     run_fixture_compare(f, LAG_MS, &tally);
     run_fixture_passes(&tally, (struct oracle_minimum){250, 250, 0});
@@ -265,7 +266,7 @@ static void test_a_member_with_the_same_id_ends_the_older_one(void **unused)
     char yaml[4096];
     (void)unused;
     run_fixture_yaml(f, "two", "[1h, 2h]", "", yaml, sizeof yaml);
-    daemon_process_init(&second, yaml);
+    daemon_process_init(&second, FCAPD_PROGRAM, yaml);
     start(f);
     daemon_process_start(&second, NULL);
     int code = daemon_process_wait(&f->process, START_MS);
@@ -284,10 +285,10 @@ static void test_a_stop_while_redis_hangs_ends_in_time_and_a_second_signal_at_on
     redis_server_freeze(&f->redis);
     run_fixture_produce(f, 500);
     daemon_process_signal(&f->process, SIGTERM);
-    int64_t begun_ms = redis_server_monotonic_ms();
+    int64_t begun_ms = lab_monotonic_ms();
     int code = daemon_process_wait(&f->process, STOP_MS);
     assert_int_equal(code, 75);
-    assert_in_range(redis_server_monotonic_ms() - begun_ms, 0, 10500);
+    assert_in_range(lab_monotonic_ms() - begun_ms, 0, 10500);
 
     daemon_process_start(&f->process, NULL);
     daemon_process_await(&f->process, "/livez", 200, START_MS);
@@ -298,11 +299,11 @@ static void test_a_stop_while_redis_hangs_ends_in_time_and_a_second_signal_at_on
     redis_server_freeze(&f->redis);
     run_fixture_produce(f, 500);
     daemon_process_signal(&f->process, SIGTERM);
-    redis_server_pause_ms(300);
-    begun_ms = redis_server_monotonic_ms();
+    lab_pause_ms(300);
+    begun_ms = lab_monotonic_ms();
     daemon_process_signal(&f->process, SIGTERM);
     assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 75);
-    assert_in_range(redis_server_monotonic_ms() - begun_ms, 0, 1000);
+    assert_in_range(lab_monotonic_ms() - begun_ms, 0, 1000);
     redis_server_thaw(&f->redis);
     start(f);
     run_fixture_await_applied(f, APPLIED_MS);

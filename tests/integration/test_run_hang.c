@@ -1,6 +1,7 @@
 /* fcapd and a broker that hangs (B16): it stops in time, and says so while it waits. The broker is
  * a private one, because it is stopped. */
 #include "run_fixture.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -50,11 +51,11 @@ static void test_B16_a_stop_while_the_broker_hangs_ends_in_time_and_reopens_clea
     run_fixture_produce(f, 1000);
     run_fixture_await_applied(f, APPLIED_MS);
     assert_int_equal(kill(kafka_broker_pid(broker), SIGSTOP), 0);
-    redis_server_pause_ms(1000);
+    lab_pause_ms(1000);
     daemon_process_signal(&f->process, SIGTERM);
-    int64_t begun_ms = redis_server_monotonic_ms();
+    int64_t begun_ms = lab_monotonic_ms();
     int code = daemon_process_wait(&f->process, STOP_MS);
-    if (code != 0 || redis_server_monotonic_ms() - begun_ms > 10500) {
+    if (code != 0 || lab_monotonic_ms() - begun_ms > 10500) {
         fail_msg("exit code %d:\n%s", code, daemon_process_log(&f->process));
     }
     assert_int_equal(daemon_process_command(&f->process, "inspect", NULL, NULL), 0);

@@ -12,8 +12,9 @@
 
 #include <cmocka.h>
 
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
 #include "lib/sink_driver.h"
+#include "lab/lab.h"
 
 static struct fixture {
     struct redis_server server;
@@ -270,12 +271,11 @@ static void test_host_names(void **unused)
     f->driver.settings.host = "no-such-host.invalid";
     f->driver.settings.connect_timeout_ms = 1000;
     sink_driver_open(&f->driver);
-    int64_t end_ms = redis_server_monotonic_ms() + 1500;
-    while (redis_server_monotonic_ms() < end_ms) {
-        int64_t before_ms = redis_server_monotonic_ms();
+    int64_t end_ms = lab_monotonic_ms() + 1500;
+    while (lab_monotonic_ms() < end_ms) {
+        int64_t before_ms = lab_monotonic_ms();
         sink_driver_poll(&f->driver);
-        assert_true(redis_server_monotonic_ms() - before_ms <
-                    500); /* poll() never waits for DNS. */
+        assert_true(lab_monotonic_ms() - before_ms < 500); /* poll() never waits for DNS. */
     }
     enum fcap_sink_redis_error error = sink_driver_status(&f->driver).error;
     /* Where the resolver itself hangs it is a timeout. */
@@ -365,7 +365,7 @@ static void test_a_primary_that_becomes_a_replica(void **unused)
     f->driver.settings.time_interval_ms = 100000;
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_ready(&f->driver));
-    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)redis_server_free_port());
+    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)lab_free_port());
     assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
     assert_true(sink_driver_until_all_acked(&f->driver));
     assert_int_equal(f->driver.results[FCAP_PUSH_REFUSED], 1);
@@ -384,7 +384,7 @@ static void test_a_replica_is_noticed_by_heartbeat(void **unused)
     (void)unused;
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_ready(&f->driver));
-    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)redis_server_free_port());
+    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)lab_free_port());
     assert_true(sink_driver_until_error(&f->driver, FCAP_SINK_REDIS_ERROR_READONLY));
     assert_false(sink_driver_state(&f->driver).ready);
 }
@@ -395,7 +395,7 @@ static void test_a_writable_replica_is_no_place_for_counts(void **unused)
     struct fixture *f = &fixture;
     (void)unused;
     ASSERT_ASK("OK", "CONFIG SET replica-read-only no");
-    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)redis_server_free_port());
+    ASSERT_ASK("OK", "REPLICAOF 127.0.0.1 %d", (int)lab_free_port());
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_error(&f->driver, FCAP_SINK_REDIS_ERROR_READONLY));
     assert_false(sink_driver_state(&f->driver).ready);
@@ -415,9 +415,9 @@ static void test_a_frozen_server_is_a_broken_connection(void **unused)
     for (int i = 0; i < 100; i++) {
         assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "frozen"), FCAP_OK);
     }
-    int64_t start_ms = redis_server_monotonic_ms();
+    int64_t start_ms = lab_monotonic_ms();
     assert_true(sink_driver_until_all_acked(&f->driver));
-    assert_in_range(redis_server_monotonic_ms() - start_ms, 200, 2000);
+    assert_in_range(lab_monotonic_ms() - start_ms, 200, 2000);
     assert_int_equal(f->driver.results[FCAP_PUSH_UNKNOWN], 100);
     assert_int_equal(sink_driver_status(&f->driver).error, FCAP_SINK_REDIS_ERROR_TIMEOUT);
     assert_false(sink_driver_state(&f->driver).ready);
@@ -527,7 +527,7 @@ static void test_a_hundred_thousand_pipelined(void **unused)
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_ready(&f->driver));
     struct fcap_sink_redis_status before = sink_driver_status(&f->driver);
-    int64_t start_ms = redis_server_monotonic_ms();
+    int64_t start_ms = lab_monotonic_ms();
     int64_t start_us = cpu_us();
     while (f->driver.pushed < COUNT) {
         char key[32];
@@ -544,7 +544,7 @@ static void test_a_hundred_thousand_pipelined(void **unused)
     }
     assert_true(sink_driver_until_all_acked(&f->driver));
     int64_t spent_us = cpu_us() - start_us;
-    int64_t took_ms = redis_server_monotonic_ms() - start_ms;
+    int64_t took_ms = lab_monotonic_ms() - start_ms;
     assert_int_equal(f->driver.results[FCAP_PUSH_DONE], COUNT);
     assert_true(busy > 0);
     char expected[32];

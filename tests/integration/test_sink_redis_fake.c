@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "lib/fake_redis.h"
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
 #include "lib/sink_driver.h"
+#include "lab/lab.h"
 
 static struct fixture {
     struct fake_redis fake;
@@ -269,8 +270,8 @@ static void test_repeated_refusals_do_not_spin(void **unused)
     sink_driver_open(&f->driver);
     assert_true(sink_driver_until_ready(&f->driver));
     atomic_store(&f->fake.error, error_cases[0].text);
-    int64_t end_ms = redis_server_monotonic_ms() + 1000;
-    while (redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + 1000;
+    while (lab_monotonic_ms() < end_ms) {
         for (int i = 0; i < 50; i++) {
             (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v");
         }
@@ -294,9 +295,9 @@ static void test_freeing_memory_does_not_prove_that_it_is_enough(void **unused)
     atomic_store(&f->fake.error, error_cases[0].text);
     assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
     assert_true(sink_driver_until_all_acked(&f->driver));
-    int64_t end_ms = redis_server_monotonic_ms() + 10000;
+    int64_t end_ms = lab_monotonic_ms() + 10000;
     while (sink_driver_push(&f->driver, FCAP_PUSH_UNLINK, "k", NULL) != FCAP_OK &&
-           redis_server_monotonic_ms() < end_ms) {
+           lab_monotonic_ms() < end_ms) {
         sink_driver_poll(&f->driver);
     }
     assert_true(sink_driver_until_all_acked(&f->driver));
@@ -319,9 +320,9 @@ static void test_one_wave_of_refusals_is_one_pause(void **unused)
     assert_true(sink_driver_until_all_acked(&f->driver));
     assert_int_equal(f->driver.results[FCAP_PUSH_REFUSED], 1000);
     atomic_store(&f->fake.error, NULL);
-    int64_t start_ms = redis_server_monotonic_ms();
+    int64_t start_ms = lab_monotonic_ms();
     sink_driver_set(&f->driver, "k", "v");
-    assert_true(redis_server_monotonic_ms() - start_ms < 1000);
+    assert_true(lab_monotonic_ms() - start_ms < 1000);
 }
 
 static void test_errors_are_classified_by_their_whole_word(void **unused)

@@ -10,8 +10,9 @@
 
 #include <cmocka.h>
 
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
 #include "lib/sink_driver.h"
+#include "lab/lab.h"
 
 static struct fixture {
     struct redis_server server;
@@ -52,7 +53,7 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
 {
     if (strcmp(host, "hang.test") == 0) {
         atomic_fetch_add(&hanging_lookups, 1);
-        redis_server_pause_ms(1000);
+        lab_pause_ms(1000);
         return EAI_AGAIN;
     }
     if (strcmp(host, "two.test") != 0) {
@@ -82,11 +83,11 @@ static void test_a_hanging_resolver_blocks_nobody(void **unused)
     f->driver.settings.host = "hang.test";
     f->driver.settings.connect_timeout_ms = 100;
     sink_driver_open(&f->driver);
-    int64_t end_ms = redis_server_monotonic_ms() + 800;
-    while (redis_server_monotonic_ms() < end_ms) {
-        int64_t before_ms = redis_server_monotonic_ms();
+    int64_t end_ms = lab_monotonic_ms() + 800;
+    while (lab_monotonic_ms() < end_ms) {
+        int64_t before_ms = lab_monotonic_ms();
         sink_driver_poll(&f->driver);
-        assert_true(redis_server_monotonic_ms() - before_ms < 800); /* It asked for 10. */
+        assert_true(lab_monotonic_ms() - before_ms < 800); /* It asked for 10. */
     }
     struct fcap_sink_redis_status status = sink_driver_status(&f->driver);
     assert_int_equal(status.error, FCAP_SINK_REDIS_ERROR_TIMEOUT);
@@ -94,7 +95,7 @@ static void test_a_hanging_resolver_blocks_nobody(void **unused)
     assert_int_equal(atomic_load(&hanging_lookups), 1); /* Never a second thread beside it. */
     assert_true(sink_driver_until_error(&f->driver, FCAP_SINK_REDIS_ERROR_RESOLVE));
     sink_driver_close(&f->driver); /* While the next look-up hangs, perhaps. */
-    redis_server_pause_ms(1100);   /* Its thread ends before the program does. */
+    lab_pause_ms(1100);            /* Its thread ends before the program does. */
 }
 
 /* A rebalance, or SIGSTOP to ourselves: the command was never sent, so its answer is not late. */
@@ -107,7 +108,7 @@ static void test_a_worker_that_was_away_blames_nobody(void **unused)
     assert_true(sink_driver_until_ready(&f->driver));
     for (int round = 0; round < 2; round++) {
         assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
-        redis_server_pause_ms(1500);
+        lab_pause_ms(1500);
         assert_true(sink_driver_until_all_acked(&f->driver));
     }
     assert_int_equal(f->driver.results[FCAP_PUSH_DONE], 2);
@@ -125,7 +126,7 @@ static void test_a_worker_that_is_always_away_still_times_out(void **unused)
     redis_server_freeze(&f->server);
     assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
     for (int i = 0; i < 4 && f->driver.acked == 0; i++) {
-        redis_server_pause_ms(250);
+        lab_pause_ms(250);
         sink_driver_poll(&f->driver);
     }
     assert_int_equal(f->driver.results[FCAP_PUSH_UNKNOWN], 1);
@@ -138,8 +139,8 @@ static void test_two_processes_of_one_name_do_not_spin(void **unused)
     (void)unused;
     sink_driver_open(&f->driver);
     sink_driver_open(&f->other);
-    int64_t end_ms = redis_server_monotonic_ms() + 1500;
-    while (redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + 1500;
+    while (lab_monotonic_ms() < end_ms) {
         (void)sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v");
         (void)sink_driver_push(&f->other, FCAP_PUSH_SET, "k", "v");
         sink_driver_poll(&f->driver);
@@ -231,9 +232,9 @@ static void test_an_end_in_the_middle_loses_nothing_of_ours(void **unused)
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(sink_driver_push(&f->driver, FCAP_PUSH_SET, "k", "v"), FCAP_OK);
     }
-    int64_t start_ms = redis_server_monotonic_ms();
+    int64_t start_ms = lab_monotonic_ms();
     sink_driver_close(&f->driver); /* With everything in flight: at once. */
-    assert_true(redis_server_monotonic_ms() - start_ms < 500);
+    assert_true(lab_monotonic_ms() - start_ms < 500);
     redis_server_thaw(&f->server);
 }
 

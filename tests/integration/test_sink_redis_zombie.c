@@ -13,8 +13,9 @@
 #include <cmocka.h>
 
 #include "fcap/mutant.h"
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
 #include "lib/sink_driver.h"
+#include "lab/lab.h"
 
 enum { ROUNDS = 10, FILLERS = 20000 };
 
@@ -68,9 +69,9 @@ static void let_new_win(struct fixture *f, struct sink_driver *new)
 {
     assert_true(sink_driver_until_ready(new));
     sink_driver_set(new, "k", "new");
-    int64_t end_ms = redis_server_monotonic_ms() + 300;
+    int64_t end_ms = lab_monotonic_ms() + 300;
     bool old = false;
-    while (!old && redis_server_monotonic_ms() < end_ms) {
+    while (!old && lab_monotonic_ms() < end_ms) {
         sink_driver_poll_for(new, 5);
         old = strcmp(redis_server_ask(&f->server, "GET k"), "old") == 0;
     }

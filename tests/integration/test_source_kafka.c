@@ -1,5 +1,6 @@
 /* The Kafka source on a real broker: what the contract suite (tests/contract) does not reach. */
 #include "source_kafka_fixture.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +103,7 @@ static void test_look_up_then_append(void **state)
 {
     (void)state;
     set_up(3);
-    int64_t now_ms = kafka_wall_ms();
+    int64_t now_ms = lab_wall_ms();
     struct kafka_producer *producer = kafka_producer_open(f.brokers, f.topic, NULL, NULL);
     kafka_producer_send(producer, &(struct kafka_produce){.partition = 1,
                                                           .value = "old",
@@ -172,8 +173,8 @@ static void test_revoked_while_looked_up(void **state)
                                     recorder_owned(&f.recorder) == 4));
     struct fcap_source_kafka *second = open_with(&f.settings);
     struct fcap_source *other_port = fcap_source_kafka_port(second);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while (other.records < 200 && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while (other.records < 200 && lab_monotonic_ms() < until_ms) {
         assert_int_equal(port->ops->poll(port, &f.recorder.handler, none), FCAP_OK);
         assert_int_equal(other_port->ops->poll(other_port, &other.handler, plenty), FCAP_OK);
     }
@@ -375,8 +376,8 @@ static void test_back_pressure(void **state)
 /* Two members polled in turn; until the condition holds. */
 #define POLL_BOTH_UNTIL(a, ra, b, rb, condition)                                                   \
     do {                                                                                           \
-        int64_t until_ = kafka_now_ms() + DEADLINE_MS;                                             \
-        while (!(condition) && kafka_now_ms() < until_) {                                          \
+        int64_t until_ = lab_monotonic_ms() + DEADLINE_MS;                                         \
+        while (!(condition) && lab_monotonic_ms() < until_) {                                      \
             (void)(a)->ops->poll((a), &(ra)->handler, plenty);                                     \
             (void)(b)->ops->poll((b), &(rb)->handler, plenty);                                     \
         }                                                                                          \
@@ -432,8 +433,8 @@ static void test_fenced(void **state)
     struct fcap_source_kafka *second = open_with(&f.settings);
     struct fcap_source *b = fcap_source_kafka_port(second);
     enum fcap_status status = FCAP_OK;
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while ((status == FCAP_OK || recorder_started(&other) < 2) && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while ((status == FCAP_OK || recorder_started(&other) < 2) && lab_monotonic_ms() < until_ms) {
         status = a->ops->poll(a, &f.recorder.handler, plenty);
         assert_int_equal(b->ops->poll(b, &other.handler, plenty), FCAP_OK);
     }

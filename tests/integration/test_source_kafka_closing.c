@@ -1,5 +1,6 @@
 /* Closing the Kafka source at bad moments, and brokers and topics that go away under it. */
 #include "source_kafka_fixture.h"
+#include "lab/lab.h"
 
 #include <librdkafka/rdkafka.h>
 #include <setjmp.h>
@@ -47,9 +48,9 @@ static void test_close_in_rebalance(void **state)
     struct fcap_source *b = fcap_source_kafka_port(second);
     /* The first is not polled: its REVOKE waits in the main queue. */
     assert_false(RECORDER_POLL_UNTIL(b, &other, plenty, 1500, recorder_owned(&other) == 4));
-    int64_t before_ms = kafka_now_ms();
+    int64_t before_ms = lab_monotonic_ms();
     close_clean(first, &f.recorder);
-    assert_true(kafka_now_ms() - before_ms < 5000);
+    assert_true(lab_monotonic_ms() - before_ms < 5000);
     assert_int_equal(snapshot_of(second).lost, 0);
     assert_true(RECORDER_POLL_UNTIL(b, &other, plenty, DEADLINE_MS, other.records >= 100));
     assert_int_equal(recorder_owned(&other), 4);
@@ -79,10 +80,10 @@ static void test_broker_killed(void **state)
     f.recorder.stop_after = 0;
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, none, DEADLINE_MS,
                                     snapshot_of(source).error_since_ms > 0));
-    int64_t before_ms = kafka_now_ms();
+    int64_t before_ms = lab_monotonic_ms();
     port->ops->publish(port, 0, 1);
     assert_int_equal(port->ops->poll(port, &f.recorder.handler, none), FCAP_OK);
-    assert_true(kafka_now_ms() - before_ms < 1000); /* The worker never waits for a broker. */
+    assert_true(lab_monotonic_ms() - before_ms < 1000); /* The worker never waits for a broker. */
     kafka_broker_restart(broker);
     for (int32_t i = 0; i < 3; i++) {
         produce(i, 1000);
@@ -105,7 +106,7 @@ static void test_broker_killed(void **state)
     port = fcap_source_kafka_port(source);
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
                                     snapshot_of(source).error_since_ms > 0));
-    assert_true(snapshot_of(source).polled_ms > kafka_now_ms() - 1000);
+    assert_true(snapshot_of(source).polled_ms > lab_monotonic_ms() - 1000);
     kafka_broker_restart(broker);
     assert_true(
         RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, f.recorder.records >= 9000));
@@ -119,9 +120,9 @@ static void test_broker_killed(void **state)
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
                                     recorder_started(&f.recorder) == 3));
     (void)kill(kafka_broker_pid(broker), SIGSTOP);
-    before_ms = kafka_now_ms();
+    before_ms = lab_monotonic_ms();
     (void)fcap_source_kafka_close(source, &f.recorder.handler);
-    int64_t took_ms = kafka_now_ms() - before_ms;
+    int64_t took_ms = lab_monotonic_ms() - before_ms;
     (void)kill(kafka_broker_pid(broker), SIGCONT);
     print_message("close with a hanging broker took %lld ms\n", (long long)took_ms);
     assert_true(took_ms < 3000);
@@ -143,9 +144,9 @@ static void test_topic_deleted(void **state)
     kafka_delete_topic(f.brokers, f.topic);
     assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
                                     snapshot_of(source).error_since_ms > 0));
-    int64_t before_ms = kafka_now_ms();
+    int64_t before_ms = lab_monotonic_ms();
     bool freed = fcap_source_kafka_close(source, &f.recorder.handler);
-    int64_t took_ms = kafka_now_ms() - before_ms;
+    int64_t took_ms = lab_monotonic_ms() - before_ms;
     print_message("close after the topic was deleted took %lld ms, all freed: %s\n",
                   (long long)took_ms, freed ? "yes" : "no");
     assert_true(took_ms < 5000);

@@ -1,7 +1,8 @@
 /* Every offset counted while members join, leave, are killed and are stopped past their session.
  * Short by default; FCAP_TEST_FULL=1 runs 10 joins, 10 leaves, 5 kills and 5 stops. */
 #include "kafka_member.h"
-#include "lib/kafka_broker.h"
+#include "lab/kafka_broker.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -49,7 +50,7 @@ static void set_up(bool by_events)
                                         .session_timeout_ms = SESSION_MS,
                                         .by_events = by_events};
     t.producer = kafka_producer_open(brokers, t.topic, NULL, NULL);
-    t.since_ms = kafka_now_ms();
+    t.since_ms = lab_monotonic_ms();
 }
 
 static void tear_down(void)
@@ -69,9 +70,9 @@ static void tear_down(void)
 /* Keeps producing at the rate for so long. */
 static void flow(int ms)
 {
-    int64_t until_ms = kafka_now_ms() + ms;
-    while (kafka_now_ms() < until_ms) {
-        uint64_t due = (uint64_t)(kafka_now_ms() - t.since_ms) * RATE / 1000;
+    int64_t until_ms = lab_monotonic_ms() + ms;
+    while (lab_monotonic_ms() < until_ms) {
+        uint64_t due = (uint64_t)(lab_monotonic_ms() - t.since_ms) * RATE / 1000;
         while (t.sent < due) {
             int32_t partition = (int32_t)(t.sent % MEMBER_PARTITIONS);
             if (t.produced[partition] < MEMBER_OFFSETS) {
@@ -126,8 +127,8 @@ static void join(void)
 {
     uint64_t before = all_tokens();
     *free_slot() = member_start(t.path, &t.options);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while (all_tokens() == before && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while (all_tokens() == before && lab_monotonic_ms() < until_ms) {
         flow(100);
     }
     assert_true(all_tokens() > before); /* It took part. */
@@ -153,8 +154,8 @@ static void kill_one(unsigned turn)
     assert_int_equal(kill(*member, SIGKILL), 0);
     assert_int_equal(waitpid(*member, NULL, 0), *member);
     *member = 0;
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while (all_tokens() == before && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while (all_tokens() == before && lab_monotonic_ms() < until_ms) {
         flow(100);
     }
     assert_true(all_tokens() > before); /* Others took over. */
@@ -167,15 +168,15 @@ static void stop_one(unsigned turn)
     uint64_t lost = atomic_load(&t.shared->lost);
     uint64_t before = all_tokens();
     assert_int_equal(kill(*member, SIGSTOP), 0);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
     flow(SESSION_MS + 500);
-    while (all_tokens() == before && kafka_now_ms() < until_ms) {
+    while (all_tokens() == before && lab_monotonic_ms() < until_ms) {
         flow(100);
     }
     assert_true(all_tokens() > before);
     flow(1000);
     assert_int_equal(kill(*member, SIGCONT), 0);
-    while (atomic_load(&t.shared->lost) == lost && kafka_now_ms() < until_ms) {
+    while (atomic_load(&t.shared->lost) == lost && lab_monotonic_ms() < until_ms) {
         flow(50);
     }
     assert_true(atomic_load(&t.shared->lost) > lost); /* It learnt of it. */
@@ -189,8 +190,8 @@ static void check(unsigned kills)
     for (int i = 0; i < MEMBER_PARTITIONS; i++) {
         produced += t.produced[i];
     }
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
-    while (done() < produced && kafka_now_ms() < until_ms) {
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
+    while (done() < produced && lab_monotonic_ms() < until_ms) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     uint64_t missing = 0;
@@ -273,9 +274,9 @@ static void test_the_count_can_fail(void **state)
     join();
     flow(500);
     (void)kafka_producer_flush(t.producer);
-    int64_t until_ms = kafka_now_ms() + DEADLINE_MS;
+    int64_t until_ms = lab_monotonic_ms() + DEADLINE_MS;
     int64_t produced = (int64_t)t.sent;
-    while (done() < produced && kafka_now_ms() < until_ms) {
+    while (done() < produced && lab_monotonic_ms() < until_ms) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     assert_int_equal(done(), produced);
@@ -283,7 +284,7 @@ static void test_the_count_can_fail(void **state)
     atomic_fetch_sub(&t.shared->partitions[3].next, 1);
     kafka_producer_text(t.producer, 3, "x");
     (void)kafka_producer_flush(t.producer);
-    while (atomic_load(&t.shared->partitions[3].jumps) == 0 && kafka_now_ms() < until_ms) {
+    while (atomic_load(&t.shared->partitions[3].jumps) == 0 && lab_monotonic_ms() < until_ms) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     assert_int_equal(atomic_load(&t.shared->partitions[3].jumps), 1);

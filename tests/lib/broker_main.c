@@ -1,6 +1,6 @@
 /* Starts one broker for a whole run of tests: prints "host:port" and runs until SIGTERM or SIGINT.
  * tests/run.sh puts that line into FCAP_TEST_BROKERS. Exits with 77 when there are no jars. */
-#include "lib/kafka_broker.h"
+#include "lab/kafka_broker.h"
 
 #include <signal.h>
 #include <stdio.h>

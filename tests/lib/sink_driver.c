@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "lib/redis_server.h"
+#include "lab/redis_server.h"
+#include "lab/lab.h"
 
 enum { PATIENCE_MS = 10000, TTL_MS = 600000 };
 
@@ -46,7 +47,7 @@ enum fcap_status sink_driver_push(struct sink_driver *driver, enum fcap_push_kin
         .kind = kind,
         .key = fcap_bytes_of(key),
         .value = value == NULL ? FCAP_BYTES_NONE : fcap_bytes_of(value),
-        .expire_at_ms = redis_server_wall_ms() + TTL_MS,
+        .expire_at_ms = lab_wall_ms() + TTL_MS,
         .token = driver->pushed,
     };
     enum fcap_status status = driver->sink->ops->push(driver->sink, &push);
@@ -69,14 +70,14 @@ void sink_driver_poll(struct sink_driver *driver)
     enum fcap_status status = driver->sink->ops->poll(driver->sink, &handler, 10);
     assert_int_not_equal(fcap_status_class(status), FCAP_CLASS_FATAL);
     if (status != FCAP_OK || driver->pushed == driver->acked) {
-        redis_server_pause_ms(1); /* Nothing was due, so poll() did not wait. */
+        lab_pause_ms(1); /* Nothing was due, so poll() did not wait. */
     }
 }
 
 void sink_driver_poll_for(struct sink_driver *driver, int64_t ms)
 {
-    int64_t end_ms = redis_server_monotonic_ms() + ms;
-    while (redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + ms;
+    while (lab_monotonic_ms() < end_ms) {
         sink_driver_poll(driver);
     }
 }
@@ -97,8 +98,8 @@ struct fcap_sink_redis_status sink_driver_status(struct sink_driver *driver)
 
 bool sink_driver_until_ready(struct sink_driver *driver)
 {
-    int64_t end_ms = redis_server_monotonic_ms() + PATIENCE_MS;
-    while (!sink_driver_state(driver).ready && redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + PATIENCE_MS;
+    while (!sink_driver_state(driver).ready && lab_monotonic_ms() < end_ms) {
         sink_driver_poll(driver);
     }
     return sink_driver_state(driver).ready;
@@ -106,8 +107,8 @@ bool sink_driver_until_ready(struct sink_driver *driver)
 
 bool sink_driver_until_all_acked(struct sink_driver *driver)
 {
-    int64_t end_ms = redis_server_monotonic_ms() + PATIENCE_MS;
-    while (driver->acked < driver->pushed && redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + PATIENCE_MS;
+    while (driver->acked < driver->pushed && lab_monotonic_ms() < end_ms) {
         sink_driver_poll(driver);
     }
     return driver->acked == driver->pushed;
@@ -115,8 +116,8 @@ bool sink_driver_until_all_acked(struct sink_driver *driver)
 
 bool sink_driver_until_error(struct sink_driver *driver, enum fcap_sink_redis_error error)
 {
-    int64_t end_ms = redis_server_monotonic_ms() + PATIENCE_MS;
-    while (sink_driver_status(driver).error != error && redis_server_monotonic_ms() < end_ms) {
+    int64_t end_ms = lab_monotonic_ms() + PATIENCE_MS;
+    while (sink_driver_status(driver).error != error && lab_monotonic_ms() < end_ms) {
         sink_driver_poll(driver);
     }
     return sink_driver_status(driver).error == error;
@@ -124,10 +125,10 @@ bool sink_driver_until_error(struct sink_driver *driver, enum fcap_sink_redis_er
 
 void sink_driver_set(struct sink_driver *driver, const char *key, const char *value)
 {
-    int64_t end_ms = redis_server_monotonic_ms() + PATIENCE_MS;
+    int64_t end_ms = lab_monotonic_ms() + PATIENCE_MS;
     enum fcap_status status = FCAP_BUSY;
     while ((status = sink_driver_push(driver, FCAP_PUSH_SET, key, value)) == FCAP_BUSY &&
-           redis_server_monotonic_ms() < end_ms) {
+           lab_monotonic_ms() < end_ms) {
         sink_driver_poll(driver);
     }
     assert_int_equal(status, FCAP_OK);

@@ -1,6 +1,6 @@
 /* Keys at rest, compared by the simulator's own definition and by the tests' oracle. */
-#include "lib/oracle.h"
-#include "lib/oracle_check.h"
+#include "lab/oracle.h"
+#include "lab/oracle_check.h"
 #include "sim.h"
 
 #include <stdio.h>

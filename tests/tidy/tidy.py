@@ -11,9 +11,9 @@ FUNCTION_LINES, FILE_LINES, COLUMNS = 70, 600, 100
 
 # Header of a dependency -> the only sources that may include it.
 OWNERS = [
-    (r"librdkafka/|rdkafka", r"src/adapters/(source_|dead_letters_)?kafka"),
+    (r"librdkafka/|rdkafka", r"src/(adapters/(source_|dead_letters_)?kafka|lab/)"),
     (r"rocksdb/", r"src/adapters/store_rocksdb"),
-    (r"hiredis", r"src/adapters/sink_redis"),
+    (r"hiredis", r"src/(adapters/sink_redis|lab/)"),
     (r"yaml\.h", r"src/adapters/config_"),
     (r"yajl/", r"src/adapters/decode_yajl"),
     (r"yyjson\.h", r"src/adapters/decode_yyjson"),

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "lib/oracle.h"
+#include "lab/oracle.h"
 
 #define MINUTE_MS 60000
 

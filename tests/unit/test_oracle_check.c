@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "lib/oracle.h"
-#include "lib/oracle_check.h"
-#include "lib/oracle_value.h"
+#include "lab/oracle.h"
+#include "lab/oracle_check.h"
+#include "lab/oracle_value.h"
 
 #define MINUTE_MS 60000
 

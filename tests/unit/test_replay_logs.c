@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "lib/oracle.h"
+#include "lab/oracle.h"
 #include "lib/replay_logs.h"
 
 /* Opens a log of the shared folder. Without the folder the test is skipped, but not in CI, where

@@ -1,5 +1,6 @@
-#include "lib/kafka_broker.h"
-#include "lib/kafka_client.h"
+#include "lab/kafka_broker.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ rd_kafka_conf_t *kafka_client_conf(const char *brokers)
             RD_KAFKA_CONF_OK ||
         rd_kafka_conf_set(conf, "reconnect.backoff.max.ms", "500", text, sizeof text) !=
             RD_KAFKA_CONF_OK) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     rd_kafka_conf_set_log_cb(conf, be_quiet);
     rd_kafka_conf_set_error_cb(conf, ignore_error);
@@ -45,7 +46,7 @@ rd_kafka_t *kafka_client_open(const char *brokers, rd_kafka_type_t type)
     char text[512];
     rd_kafka_t *client = rd_kafka_new(type, kafka_client_conf(brokers), text, sizeof text);
     if (client == NULL) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     return client;
 }
@@ -57,7 +58,7 @@ const char *kafka_unique(const char *prefix)
     char *name = names[next % 16];
     next++;
     (void)snprintf(name, sizeof names[0], "%s-%d-%u-%lld", prefix, (int)getpid(), next,
-                   (long long)(kafka_wall_ms() % 1000000000));
+                   (long long)(lab_wall_ms() % 1000000000));
     return name;
 }
 
@@ -66,7 +67,7 @@ static void finish(rd_kafka_t *client, rd_kafka_queue_t *queue, const char *what
 {
     rd_kafka_event_t *event = rd_kafka_queue_poll(queue, CALL_MS);
     if (event == NULL || rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("%s: %s", what, event != NULL ? rd_kafka_event_error_string(event) : "timeout");
+        lab_die("%s: %s", what, event != NULL ? rd_kafka_event_error_string(event) : "timeout");
     }
     size_t count = 0;
     const rd_kafka_topic_result_t **results = NULL;
@@ -88,17 +89,17 @@ static void finish(rd_kafka_t *client, rd_kafka_queue_t *queue, const char *what
             rd_kafka_DeleteRecords_result_offsets(rd_kafka_event_DeleteRecords_result(event));
         for (int i = 0; i < offsets->cnt; i++) {
             if (offsets->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-                kafka_die("%s: %s", what, rd_kafka_err2str(offsets->elems[i].err));
+                lab_die("%s: %s", what, rd_kafka_err2str(offsets->elems[i].err));
             }
         }
         break;
     }
     default:
-        kafka_die("%s: unexpected event", what);
+        lab_die("%s: unexpected event", what);
     }
     for (size_t i = 0; i < count; i++) {
         if (rd_kafka_topic_result_error(results[i]) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-            kafka_die("%s: %s", what, rd_kafka_err2str(rd_kafka_topic_result_error(results[i])));
+            lab_die("%s: %s", what, rd_kafka_err2str(rd_kafka_topic_result_error(results[i])));
         }
     }
     rd_kafka_event_destroy(event);
@@ -110,7 +111,7 @@ static void wait_for_leaders(const char *brokers, const char *topic, int partiti
 {
     rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);
     rd_kafka_topic_t *handle = rd_kafka_topic_new(client, topic, NULL);
-    int64_t until_ms = kafka_now_ms() + CALL_MS;
+    int64_t until_ms = lab_monotonic_ms() + CALL_MS;
     for (bool ready = false; !ready;) {
         const struct rd_kafka_metadata *metadata = NULL;
         if (rd_kafka_metadata(client, 0, handle, &metadata, 5000) == RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -120,8 +121,8 @@ static void wait_for_leaders(const char *brokers, const char *topic, int partiti
             }
             rd_kafka_metadata_destroy(metadata);
         }
-        if (!ready && kafka_now_ms() > until_ms) {
-            kafka_die("%s: no leaders", topic);
+        if (!ready && lab_monotonic_ms() > until_ms) {
+            lab_die("%s: no leaders", topic);
         }
         if (!ready) {
             (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -139,7 +140,7 @@ void kafka_create_topic(const char *brokers, const char *topic, int partitions,
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_NewTopic_t *request = rd_kafka_NewTopic_new(topic, partitions, 1, text, sizeof text);
     if (request == NULL) {
-        kafka_die("%s: %s", topic, text);
+        lab_die("%s: %s", topic, text);
     }
     for (size_t i = 0; config != NULL && config[i] != NULL; i += 2) {
         (void)rd_kafka_NewTopic_set_config(request, config[i], config[i + 1]);
@@ -181,7 +182,7 @@ void kafka_add_partitions(const char *brokers, const char *topic, int partitions
     rd_kafka_NewPartitions_t *request =
         rd_kafka_NewPartitions_new(topic, (size_t)partitions, text, sizeof text);
     if (request == NULL) {
-        kafka_die("%s: %s", topic, text);
+        lab_die("%s: %s", topic, text);
     }
     rd_kafka_CreatePartitions(client, &request, 1, NULL, queue);
     finish(client, queue, topic);
@@ -196,11 +197,11 @@ static rd_kafka_t *open_reader(const char *brokers, const char *group)
     if (rd_kafka_conf_set(conf, "group.id", group, text, sizeof text) != RD_KAFKA_CONF_OK ||
         rd_kafka_conf_set(conf, "isolation.level", "read_committed", text, sizeof text) !=
             RD_KAFKA_CONF_OK) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     rd_kafka_t *client = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
     if (client == NULL) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     return client;
 }
@@ -213,7 +214,7 @@ int64_t kafka_committed(const char *brokers, const char *group, const char *topi
     rd_kafka_topic_partition_list_add(list, topic, partition);
     rd_kafka_resp_err_t error = rd_kafka_committed(client, list, CALL_MS);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("committed offsets of %s: %s", group, rd_kafka_err2str(error));
+        lab_die("committed offsets of %s: %s", group, rd_kafka_err2str(error));
     }
     int64_t offset = list->elems[0].offset;
     rd_kafka_topic_partition_list_destroy(list);
@@ -228,7 +229,7 @@ void kafka_ends(const char *brokers, const char *topic, int32_t partition, int64
     rd_kafka_resp_err_t error =
         rd_kafka_query_watermark_offsets(client, topic, partition, ret_low, ret_end, CALL_MS);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("ends of %s: %s", topic, rd_kafka_err2str(error));
+        lab_die("ends of %s: %s", topic, rd_kafka_err2str(error));
     }
     rd_kafka_destroy(client);
 }

@@ -1,10 +1,9 @@
-/* A real Apache Kafka broker for tests (one KRaft node on free loopback ports, data in a temporary
+/* A real Apache Kafka broker (one KRaft node on free loopback ports, data in a temporary
  * folder), admin calls, and a producer with every knob that the tests turn.
  *
- * Failures of the harness end the test program with a message: a test on a broken broker proves
- * nothing. Thread rule: one thread. */
-#ifndef FCAP_TESTS_KAFKA_BROKER_H
-#define FCAP_TESTS_KAFKA_BROKER_H
+ * Failures end the process with a message. Thread rule: one thread. */
+#ifndef FCAP_LAB_KAFKA_BROKER_H
+#define FCAP_LAB_KAFKA_BROKER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,9 +91,5 @@ void kafka_producer_begin(struct kafka_producer *producer);
 void kafka_producer_commit(struct kafka_producer *producer);
 void kafka_producer_abort(struct kafka_producer *producer);
 void kafka_producer_close(struct kafka_producer *producer);
-
-/* Milliseconds of CLOCK_MONOTONIC, and of the wall clock. */
-int64_t kafka_now_ms(void);
-int64_t kafka_wall_ms(void);
 
 #endif

@@ -1,22 +1,18 @@
-#include "lib/kafka_broker.h"
+#include "lab/kafka_broker.h"
 
-#include "lib/kafka_client.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <librdkafka/rdkafka.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define START_MS 60000
@@ -34,36 +30,6 @@ struct kafka_broker {
 static struct kafka_broker *shared; /* of kafka_test_brokers() */
 static struct kafka_broker *started[8];
 static pid_t owner; /* a forked child must not stop its parent's brokers */
-
-_Noreturn void kafka_die(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    (void)fprintf(stderr, "test harness: ");
-    (void)vfprintf(stderr, format, arguments);
-    (void)fprintf(stderr, "\n");
-    va_end(arguments);
-    exit(1);
-}
-
-int64_t kafka_now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int64_t kafka_wall_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void nap_ms(int ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
-}
 
 const char *kafka_broker_lib(char *why, size_t why_size)
 {
@@ -86,26 +52,13 @@ const char *kafka_broker_lib(char *why, size_t why_size)
     return lib;
 }
 
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
-        kafka_die("no free port: %s", strerror(errno));
-    }
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void write_properties(const struct kafka_broker *broker)
 {
     char path[512];
     (void)snprintf(path, sizeof path, "%s/server.properties", broker->folder);
     FILE *file = fopen(path, "w");
     if (file == NULL) {
-        kafka_die("%s: %s", path, strerror(errno));
+        lab_die("%s: %s", path, strerror(errno));
     }
     (void)fprintf(file,
                   "process.roles=broker,controller\n"
@@ -135,7 +88,7 @@ static void write_properties(const struct kafka_broker *broker)
                         "broker.heartbeat.interval.ms=500\n"
                         "message.max.bytes=10000000\n");
     if (fclose(file) != 0) {
-        kafka_die("%s: %s", path, strerror(errno));
+        lab_die("%s: %s", path, strerror(errno));
     }
 }
 
@@ -147,7 +100,7 @@ static pid_t run_java(const struct kafka_broker *broker, char *const *arguments)
     (void)snprintf(path, sizeof path, "%s/broker.log", broker->folder);
     pid_t pid = fork();
     if (pid < 0) {
-        kafka_die("fork: %s", strerror(errno));
+        lab_die("fork: %s", strerror(errno));
     }
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -179,13 +132,13 @@ static void format_storage(const struct kafka_broker *broker, const char *class_
     int result = 0;
     pid_t pid = run_java(broker, arguments);
     if (waitpid(pid, &result, 0) != pid || result != 0) {
-        kafka_die("kafka.tools.StorageTool failed (%d): see %s/broker.log", result, broker->folder);
+        lab_die("kafka.tools.StorageTool failed (%d): see %s/broker.log", result, broker->folder);
     }
 }
 
 static void wait_until_ready(struct kafka_broker *broker)
 {
-    int64_t until_ms = kafka_now_ms() + START_MS;
+    int64_t until_ms = lab_monotonic_ms() + START_MS;
     rd_kafka_t *client = kafka_client_open(broker->address, RD_KAFKA_PRODUCER);
     for (;;) {
         const struct rd_kafka_metadata *metadata = NULL;
@@ -197,10 +150,10 @@ static void wait_until_ready(struct kafka_broker *broker)
         if (ready) {
             break;
         }
-        if (waitpid(broker->pid, NULL, WNOHANG) == broker->pid || kafka_now_ms() > until_ms) {
-            kafka_die("the broker did not start: see %s/broker.log", broker->folder);
+        if (waitpid(broker->pid, NULL, WNOHANG) == broker->pid || lab_monotonic_ms() > until_ms) {
+            lab_die("the broker did not start: see %s/broker.log", broker->folder);
         }
-        nap_ms(50);
+        lab_pause_ms(50);
     }
     rd_kafka_destroy(client);
 }
@@ -244,7 +197,7 @@ static void remember(struct kafka_broker *broker)
             return;
         }
     }
-    kafka_die("too many brokers");
+    lab_die("too many brokers");
 }
 
 struct kafka_broker *kafka_broker_start(void)
@@ -260,33 +213,18 @@ struct kafka_broker *kafka_broker_start(void)
         exit(must ? 1 : KAFKA_BROKER_SKIP);
     }
     struct kafka_broker *broker = calloc(1, sizeof *broker);
-    const char *temporary = getenv("TMPDIR");
     if (broker == NULL) {
-        kafka_die("no memory");
+        lab_die("no memory");
     }
     (void)snprintf(broker->lib, sizeof broker->lib, "%s", lib);
-    (void)snprintf(broker->folder, sizeof broker->folder, "%s/fcap-kafka-XXXXXX",
-                   temporary != NULL ? temporary : "/tmp");
-    if (mkdtemp(broker->folder) == NULL) {
-        kafka_die("%s: %s", broker->folder, strerror(errno));
-    }
-    broker->port = free_port();
-    broker->controller_port = free_port();
+    lab_folder_make("fcap-kafka", broker->folder, sizeof broker->folder);
+    broker->port = lab_free_port();
+    broker->controller_port = lab_free_port();
     (void)snprintf(broker->address, sizeof broker->address, "127.0.0.1:%d", broker->port);
     write_properties(broker);
     remember(broker);
     launch(broker);
     return broker;
-}
-
-static void remove_folder(const char *folder)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)execlp("rm", "rm", "-rf", folder, (char *)NULL);
-        _exit(127);
-    }
-    (void)waitpid(pid, NULL, 0); /* A folder that stays harms nobody. */
 }
 
 void kafka_broker_kill(struct kafka_broker *broker)
@@ -308,20 +246,20 @@ void kafka_broker_stop(struct kafka_broker *broker)
     if (broker == NULL) {
         return;
     }
-    int64_t until_ms = kafka_now_ms() + STOP_MS;
+    int64_t until_ms = lab_monotonic_ms() + STOP_MS;
     if (broker->pid > 0) {
         (void)kill(broker->pid, SIGTERM);
-        while (waitpid(broker->pid, NULL, WNOHANG) == 0 && kafka_now_ms() < until_ms) {
-            nap_ms(20);
+        while (waitpid(broker->pid, NULL, WNOHANG) == 0 && lab_monotonic_ms() < until_ms) {
+            lab_pause_ms(20);
         }
-        if (kafka_now_ms() >= until_ms) {
+        if (lab_monotonic_ms() >= until_ms) {
             kafka_broker_kill(broker);
         }
     }
     for (size_t i = 0; i < sizeof started / sizeof started[0]; i++) {
         started[i] = started[i] == broker ? NULL : started[i];
     }
-    remove_folder(broker->folder);
+    lab_folder_remove(broker->folder);
     free(broker);
 }
 

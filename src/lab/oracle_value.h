@@ -1,8 +1,8 @@
 /* Reads the value of a Redis key, strictly, in the tests' own code. Thread rule: pure. */
-#ifndef FCAP_TEST_ORACLE_VALUE_H
-#define FCAP_TEST_ORACLE_VALUE_H
+#ifndef FCAP_LAB_ORACLE_VALUE_H
+#define FCAP_LAB_ORACLE_VALUE_H
 
-#include "lib/oracle.h"
+#include "lab/oracle.h"
 
 /* A parsed value. The ads stand in `texts`. */
 struct oracle_value {

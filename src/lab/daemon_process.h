@@ -1,16 +1,17 @@
-/* The real fcapd as a child process of a test: its configuration, its log, its pages.
+/* The real fcapd as a child process: its configuration, its log, its pages.
  *
- * FCAPD_PROGRAM (a CMake definition) is the binary. It dies with the test (PR_SET_PDEATHSIG).
+ * It dies with its parent (PR_SET_PDEATHSIG).
  * Thread rule: one thread. */
-#ifndef FCAP_TESTS_DAEMON_PROCESS_H
-#define FCAP_TESTS_DAEMON_PROCESS_H
+#ifndef FCAP_LAB_DAEMON_PROCESS_H
+#define FCAP_LAB_DAEMON_PROCESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct daemon_process {
-    pid_t pid; /* 0: not running */
+    const char *program; /* path of the binary; borrowed */
+    pid_t pid;           /* 0: not running */
     uint16_t http_port;
     char directory[64]; /* holds fcapd.yaml, token, log, and the state in state/ */
     char *text;         /* the last page or output; owned */
@@ -18,7 +19,7 @@ struct daemon_process {
 
 /* Makes the directory, a token file with "secret-token", and fcapd.yaml from `yaml` with
  * state.directory, http.listen (a free port) and http.token_file added behind it. */
-void daemon_process_init(struct daemon_process *process, const char *yaml);
+void daemon_process_init(struct daemon_process *process, const char *program, const char *yaml);
 /* Kills what runs and removes the directory. Fine when never made. */
 void daemon_process_done(struct daemon_process *process);
 
@@ -33,7 +34,7 @@ int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms);
 int daemon_process_get(struct daemon_process *process, const char *path, const char *token);
 /* The value of a sample, summed over its labels; -1 when the page has none of that name. */
 double daemon_process_metric(struct daemon_process *process, const char *name);
-/* Polls a page until its status is `code`. Fails the test with body and log otherwise. */
+/* Polls a page until its status is `code`. Ends the process with body and log otherwise. */
 void daemon_process_await(struct daemon_process *process, const char *path, int code,
                           int64_t timeout_ms);
 /* Polls a page until its body holds `text`; the same otherwise. */

@@ -1,6 +1,7 @@
-#include "lib/mock_kafka.h"
+#include "lab/mock_kafka.h"
 
-#include "lib/kafka_client.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
 #include <librdkafka/rdkafka_mock.h>
 #include <stdlib.h>
@@ -14,12 +15,12 @@ struct mock_kafka *mock_kafka_start(void)
 {
     struct mock_kafka *mock = calloc(1, sizeof *mock);
     if (mock == NULL) {
-        kafka_die("no memory");
+        lab_die("no memory");
     }
     mock->client = kafka_client_open("127.0.0.1:1", RD_KAFKA_PRODUCER);
     mock->cluster = rd_kafka_mock_cluster_new(mock->client, 1);
     if (mock->cluster == NULL) {
-        kafka_die("no mock cluster");
+        lab_die("no mock cluster");
     }
     return mock;
 }
@@ -42,7 +43,7 @@ void mock_kafka_create_topic(struct mock_kafka *mock, const char *topic, int par
 {
     rd_kafka_resp_err_t error = rd_kafka_mock_topic_create(mock->cluster, topic, partitions, 1);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("mock topic: %s", rd_kafka_err2str(error));
+        lab_die("mock topic: %s", rd_kafka_err2str(error));
     }
 }
 

@@ -1,5 +1,5 @@
 /* Plain on purpose: for each user the list of records, and a walk over it for each question. */
-#include "lib/oracle.h"
+#include "lab/oracle.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-#include "lib/kafka_broker.h"
-#include "lib/kafka_client.h"
+#include "lab/kafka_broker.h"
+#include "lab/kafka_client.h"
+#include "lab/lab.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, voi
     /* Aborting a transaction purges what was not sent yet. */
     if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR &&
         message->err != RD_KAFKA_RESP_ERR__PURGE_QUEUE) {
-        kafka_die("produce: %s", rd_kafka_err2str(message->err));
+        lab_die("produce: %s", rd_kafka_err2str(message->err));
     }
     producer->acknowledged += message->err == RD_KAFKA_RESP_ERR_NO_ERROR ? 1 : 0;
 }
@@ -28,7 +29,7 @@ static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, voi
 static void check(const char *what, rd_kafka_error_t *error)
 {
     if (error != NULL) {
-        kafka_die("%s: %s", what, rd_kafka_error_string(error));
+        lab_die("%s: %s", what, rd_kafka_error_string(error));
     }
 }
 
@@ -38,7 +39,7 @@ struct kafka_producer *kafka_producer_open(const char *brokers, const char *topi
     char text[512];
     struct kafka_producer *producer = calloc(1, sizeof *producer);
     if (producer == NULL) {
-        kafka_die("no memory");
+        lab_die("no memory");
     }
     strncpy(producer->topic, topic, sizeof producer->topic - 1);
     rd_kafka_conf_t *conf = kafka_client_conf(brokers);
@@ -52,14 +53,14 @@ struct kafka_producer *kafka_producer_open(const char *brokers, const char *topi
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i][1] != NULL && rd_kafka_conf_set(conf, pairs[i][0], pairs[i][1], text,
                                                      sizeof text) != RD_KAFKA_CONF_OK) {
-            kafka_die("%s", text);
+            lab_die("%s", text);
         }
     }
     rd_kafka_conf_set_opaque(conf, producer);
     rd_kafka_conf_set_dr_msg_cb(conf, on_report);
     producer->client = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
     if (producer->client == NULL) {
-        kafka_die("%s", text);
+        lab_die("%s", text);
     }
     if (transactional_id != NULL) {
         check("init_transactions", rd_kafka_init_transactions(producer->client, CALL_MS));
@@ -98,7 +99,7 @@ void kafka_producer_send(struct kafka_producer *producer, const struct kafka_pro
     rd_kafka_error_t *error = NULL;
     while ((error = try_send(producer, record)) != NULL) {
         if (rd_kafka_error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL) {
-            kafka_die("produce: %s", rd_kafka_error_string(error));
+            lab_die("produce: %s", rd_kafka_error_string(error));
         }
         rd_kafka_error_destroy(error);
         (void)rd_kafka_poll(producer->client, 10);
@@ -116,7 +117,7 @@ void kafka_producer_text(struct kafka_producer *producer, int32_t partition, con
 uint64_t kafka_producer_flush(struct kafka_producer *producer)
 {
     if (rd_kafka_flush(producer->client, CALL_MS) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        kafka_die("flush: timeout");
+        lab_die("flush: timeout");
     }
     return producer->acknowledged;
 }

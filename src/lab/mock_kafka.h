@@ -1,8 +1,8 @@
 /* librdkafka's mock cluster (one broker, no jars): flow and error injection. Its limits: look-ups
  * by time always answer -1, no static members, no transactions, 5 MiB a partition, and a first join
  * takes 3 s. Thread rule: one thread. */
-#ifndef FCAP_TESTS_MOCK_KAFKA_H
-#define FCAP_TESTS_MOCK_KAFKA_H
+#ifndef FCAP_LAB_MOCK_KAFKA_H
+#define FCAP_LAB_MOCK_KAFKA_H
 
 struct mock_kafka;
 

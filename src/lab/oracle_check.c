@@ -1,6 +1,6 @@
-#include "lib/oracle_check.h"
+#include "lab/oracle_check.h"
 
-#include "lib/oracle_value.h"
+#include "lab/oracle_value.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

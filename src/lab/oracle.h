@@ -7,8 +7,8 @@
  * topic. Thread rule: one thread at a time; a query uses scratch memory of the oracle. Out of
  * memory ends the process. The limit on ads a user (limits.ads_per_user) is not part of it: a
  * value that was cut says so, see oracle_check.h. */
-#ifndef FCAP_TEST_ORACLE_H
-#define FCAP_TEST_ORACLE_H
+#ifndef FCAP_LAB_ORACLE_H
+#define FCAP_LAB_ORACLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

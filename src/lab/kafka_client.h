@@ -1,11 +1,8 @@
 /* What the files of the broker harness share. */
-#ifndef FCAP_TESTS_KAFKA_CLIENT_H
-#define FCAP_TESTS_KAFKA_CLIENT_H
+#ifndef FCAP_LAB_KAFKA_CLIENT_H
+#define FCAP_LAB_KAFKA_CLIENT_H
 
 #include <librdkafka/rdkafka.h>
-
-/* Ends the program with a message. */
-_Noreturn void kafka_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A quiet client; destroy it. */
 rd_kafka_t *kafka_client_open(const char *brokers, rd_kafka_type_t type);

@@ -1,4 +1,4 @@
-#include "lib/oracle_value.h"
+#include "lab/oracle_value.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *
  * What must hold: a run of comparisons ends with oracle_passes(), which fails on one wrong key and
  * also when fewer keys were compared than the test says it needs. Thread rule: as the oracle. */
-#ifndef FCAP_TEST_ORACLE_CHECK_H
-#define FCAP_TEST_ORACLE_CHECK_H
+#ifndef FCAP_LAB_ORACLE_CHECK_H
+#define FCAP_LAB_ORACLE_CHECK_H
 
-#include "lib/oracle.h"
+#include "lab/oracle.h"
 
 /* The score of a run. Start with {0}. */
 struct oracle_tally {

@@ -1,15 +1,12 @@
 /* See daemon_process.h. */
-#include "lib/daemon_process.h"
+#include "lab/daemon_process.h"
 
-#include "lib/redis_server.h"
+#include "lab/lab.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "we");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    lab_check(file != NULL);
+    lab_check(fputs(text, file) >= 0);
+    lab_check(fclose(file) == 0);
 }
 
 static char *read_all(int file)
@@ -34,7 +29,7 @@ static char *read_all(int file)
     size_t size = 0;
     size_t capacity = 65536;
     char *text = malloc(capacity);
-    assert_non_null(text);
+    lab_check(text != NULL);
     for (;;) {
         ssize_t got = read(file, text + size, capacity - size - 1);
         if (got <= 0) {
@@ -44,7 +39,7 @@ static char *read_all(int file)
         if (capacity - size < 4096) {
             capacity *= 2;
             text = realloc(text, capacity);
-            assert_non_null(text);
+            lab_check(text != NULL);
         }
     }
     text[size] = '\0';
@@ -57,32 +52,22 @@ static void keep(struct daemon_process *process, char *text)
     process->text = text;
 }
 
-void daemon_process_init(struct daemon_process *process, const char *yaml)
+void daemon_process_init(struct daemon_process *process, const char *program, const char *yaml)
 {
     char path[128];
     char text[16384];
-    *process = (struct daemon_process){0};
-    (void)snprintf(process->directory, sizeof process->directory, "/tmp/fcapd-test-XXXXXX");
-    assert_non_null(mkdtemp(process->directory));
-    process->http_port = redis_server_free_port();
+    *process = (struct daemon_process){.program = program};
+    lab_folder_make("fcapd", process->directory, sizeof process->directory);
+    process->http_port = lab_free_port();
     (void)snprintf(path, sizeof path, "%s/token", process->directory);
     write_file(path, "secret-token\n");
     int size = snprintf(text, sizeof text,
                         "%sstate:\n  directory: %s/state\n"
                         "http:\n  listen: 127.0.0.1:%u\n  token_file: %s/token\n",
                         yaml, process->directory, process->http_port, process->directory);
-    assert_true(size > 0 && (size_t)size < sizeof text);
+    lab_check(size > 0 && (size_t)size < sizeof text);
     (void)snprintf(path, sizeof path, "%s/fcapd.yaml", process->directory);
     write_file(path, text);
-}
-
-static int remove_one(const char *path, const struct stat *status, int flag, struct FTW *walk)
-{
-    (void)status;
-    (void)flag;
-    (void)walk;
-    (void)remove(path);
-    return 0;
 }
 
 void daemon_process_done(struct daemon_process *process)
@@ -92,15 +77,13 @@ void daemon_process_done(struct daemon_process *process)
         (void)waitpid(process->pid, NULL, 0);
         process->pid = 0;
     }
-    if (process->directory[0] != '\0') {
-        (void)nftw(process->directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-        process->directory[0] = '\0';
-    }
+    lab_folder_remove(process->directory);
     keep(process, NULL);
 }
 
 /* In the child. */
-static void become(const char *const *arguments, const char *const *environment, int output)
+static void become(const char *program, const char *const *arguments,
+                   const char *const *environment, int output)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (size_t i = 0; environment != NULL && environment[i] != NULL; i++) {
@@ -108,7 +91,7 @@ static void become(const char *const *arguments, const char *const *environment,
     }
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(output, STDERR_FILENO);
-    (void)execv(FCAPD_PROGRAM, (char *const *)(uintptr_t)arguments);
+    (void)execv(program, (char *const *)(uintptr_t)arguments);
     _exit(127);
 }
 
@@ -120,30 +103,30 @@ void daemon_process_start(struct daemon_process *process, const char *const *env
     (void)snprintf(log, sizeof log, "%s/log", process->directory);
     const char *const arguments[] = {"fcapd", "run", "-c", config, NULL};
     int output = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    assert_true(output >= 0);
+    lab_check(output >= 0);
     process->pid = fork();
-    assert_true(process->pid >= 0);
+    lab_check(process->pid >= 0);
     if (process->pid == 0) {
-        become(arguments, environment, output);
+        become(process->program, arguments, environment, output);
     }
     (void)close(output);
 }
 
 void daemon_process_signal(struct daemon_process *process, int number)
 {
-    assert_true(process->pid > 0);
-    assert_int_equal(kill(process->pid, number), 0);
+    lab_check(process->pid > 0);
+    lab_check(kill(process->pid, number) == 0);
 }
 
 int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms)
 {
     int status;
-    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int64_t deadline_ms = lab_monotonic_ms() + timeout_ms;
     while (waitpid(process->pid, &status, WNOHANG) == 0) {
-        if (redis_server_monotonic_ms() >= deadline_ms) {
+        if (lab_monotonic_ms() >= deadline_ms) {
             return -1;
         }
-        redis_server_pause_ms(10);
+        lab_pause_ms(10);
     }
     process->pid = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -158,7 +141,7 @@ int daemon_process_get(struct daemon_process *process, const char *path, const c
     const struct timeval patience = {.tv_sec = 10};
     int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int code = 0;
-    assert_true(connection >= 0);
+    lab_check(connection >= 0);
     (void)setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int size = snprintf(request, sizeof request, "GET %s HTTP/1.0\r\n%s%s%s\r\n", path,
                         token == NULL ? "" : "Authorization: Bearer ", token == NULL ? "" : token,
@@ -201,7 +184,7 @@ const char *daemon_process_log(struct daemon_process *process)
     char path[128];
     (void)snprintf(path, sizeof path, "%s/log", process->directory);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(file >= 0);
+    lab_check(file >= 0);
     keep(process, read_all(file));
     (void)close(file);
     return process->text;
@@ -217,38 +200,39 @@ static bool has_died(struct daemon_process *process)
     return true;
 }
 
-/* Fails the test with what was seen last. */
-static void give_up(struct daemon_process *process, const char *path, int seen)
+/* Ends the process with what was seen last. */
+_Noreturn static void give_up(struct daemon_process *process, const char *path, int seen)
 {
-    print_error("%s: %d: %s\n", path, seen, process->text == NULL ? "" : process->text);
-    print_error("--- log:\n%s", daemon_process_log(process));
-    fail();
+    char *page = process->text; /* The log takes its place. */
+    process->text = NULL;
+    const char *log = daemon_process_log(process);
+    lab_die("%s: %d: %s\n--- log:\n%s", path, seen, page == NULL ? "" : page, log);
 }
 
 void daemon_process_await(struct daemon_process *process, const char *path, int code,
                           int64_t timeout_ms)
 {
-    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int64_t deadline_ms = lab_monotonic_ms() + timeout_ms;
     int seen;
     while ((seen = daemon_process_get(process, path, NULL)) != code) {
-        if (redis_server_monotonic_ms() >= deadline_ms || has_died(process)) {
+        if (lab_monotonic_ms() >= deadline_ms || has_died(process)) {
             give_up(process, path, seen);
         }
-        redis_server_pause_ms(50);
+        lab_pause_ms(50);
     }
 }
 
 void daemon_process_await_text(struct daemon_process *process, const char *path, const char *text,
                                int64_t timeout_ms)
 {
-    int64_t deadline_ms = redis_server_monotonic_ms() + timeout_ms;
+    int64_t deadline_ms = lab_monotonic_ms() + timeout_ms;
     int seen;
     while ((seen = daemon_process_get(process, path, NULL)) == 0 ||
            strstr(process->text, text) == NULL) {
-        if (redis_server_monotonic_ms() >= deadline_ms || has_died(process)) {
+        if (lab_monotonic_ms() >= deadline_ms || has_died(process)) {
             give_up(process, path, seen);
         }
-        redis_server_pause_ms(50);
+        lab_pause_ms(50);
     }
 }
 
@@ -262,19 +246,19 @@ int daemon_process_command(struct daemon_process *process, const char *command,
     int status;
     (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process->directory);
     for (size_t i = 0; arguments != NULL && arguments[i] != NULL; i++) {
-        assert_true(count < 31);
+        lab_check(count < 31);
         all[count++] = arguments[i];
     }
     all[count] = NULL;
-    assert_int_equal(pipe2(channel, O_CLOEXEC), 0);
+    lab_check(pipe2(channel, O_CLOEXEC) == 0);
     pid_t pid = fork();
-    assert_true(pid >= 0);
+    lab_check(pid >= 0);
     if (pid == 0) {
-        become(all, environment, channel[1]);
+        become(process->program, all, environment, channel[1]);
     }
     (void)close(channel[1]);
     keep(process, read_all(channel[0]));
     (void)close(channel[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
+    lab_check(waitpid(pid, &status, 0) == pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -1,8 +1,9 @@
-/* A private redis-server for tests: a free loopback port and a unix socket in a directory of its
- * own, nothing saved unless the options say so. It dies with the test (PR_SET_PDEATHSIG).
+/* A private redis-server: a free loopback port and a unix socket in a directory of its
+ * own, nothing saved unless the options say so. It dies with
+ * its parent (PR_SET_PDEATHSIG).
  * Thread rule: one thread. */
-#ifndef FCAP_TESTS_REDIS_SERVER_H
-#define FCAP_TESTS_REDIS_SERVER_H
+#ifndef FCAP_LAB_REDIS_SERVER_H
+#define FCAP_LAB_REDIS_SERVER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ struct redis_server {
 };
 
 /* Starts with further options ("--maxmemory", "2mb", NULL; borrowed) and waits until it answers.
- * Fails the test when it does not. */
+ * Ends the process when it does not. */
 void redis_server_start(struct redis_server *server, const char *const *options);
 /* kill -9. */
 void redis_server_kill(struct redis_server *server);
@@ -38,13 +39,5 @@ bool redis_server_is_frozen(const struct redis_server *server);
 /* Sends one command (hiredis format) on a connection of its own and gives the answer as text: an
  * error with its '-', an integer in decimal, nil as NULL. Valid until the next call. */
 const char *redis_server_ask(struct redis_server *server, const char *format, ...);
-
-/* A loopback port that nobody listens on. */
-uint16_t redis_server_free_port(void);
-/* Milliseconds of CLOCK_MONOTONIC and CLOCK_REALTIME. */
-int64_t redis_server_monotonic_ms(void);
-int64_t redis_server_wall_ms(void);
-/* Sleeps. Only for tests on real servers. */
-void redis_server_pause_ms(int64_t ms);
 
 #endif
