@@ -25,6 +25,7 @@
     X(AD_REUSE,        "an ad's number is used again")                                          \
     X(SEEK,            "the initial seek leaves no room for early event times")                 \
     X(FUTURE_WALL,     "the future bound ignores the append time")                              \
+    X(FUTURE_ALONE,    "the future bound asks the wall clock alone")                            \
     X(NO_FLAG,         "a commit with the gate closed keeps projected_to")                      \
     X(RUN_ID_MEMORY,   "projected_to is compared with memory, not with state")                  \
     X(QUEUE_VALUE,     "values are encoded when queued")                                        \

@@ -11,7 +11,7 @@
 static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_record *record)
 {
     if (record->timestamp_ms < USABLE_FROM_MS ||
-        record->timestamp_ms > pipeline->wall_ms + pipeline->settings.future_skew_ms) {
+        record->timestamp_ms > core_latest_ms(pipeline) + pipeline->settings.future_skew_ms) {
         FCAP_COUNT(pipeline->counters.untrusted_times, 1);
     }
 }
@@ -256,12 +256,13 @@ static enum fcap_reject count(struct fcap_task *task, struct fcap_user *user,
     return FCAP_REJECT_NONE;
 }
 
-/* The producer's clock may be ahead; beyond the skew its event is refused. With LogAppendTime the
+/* The producer's clock may be ahead; beyond the skew its event is refused. A wall clock that was
+ * set back must not refuse what happens now, so Redis' clock is asked too. With LogAppendTime the
  * broker's own stamp makes the answer the same for every replay. */
 static bool is_future(const struct fcap_pipeline *pipeline, const struct fcap_record *record,
                       int64_t time_ms)
 {
-    int64_t bound = pipeline->wall_ms;
+    int64_t bound = FCAP_MUTANT(FUTURE_ALONE) ? pipeline->wall_ms : core_latest_ms(pipeline);
     if (record->timestamp_type == FCAP_TIMESTAMP_APPEND && record->timestamp_ms >= 0 &&
         record->timestamp_ms < bound && !FCAP_MUTANT(FUTURE_WALL)) {
         bound = record->timestamp_ms;

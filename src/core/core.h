@@ -294,6 +294,9 @@ static inline int64_t longest_window(const struct fcap_meta *meta)
     return longest;
 }
 
+/* The later of the wall clock and Redis TIME: whichever of them is behind, this one is not. */
+int64_t core_latest_ms(const struct fcap_pipeline *pipeline);
+
 /* Every failure of a port or of stored bytes ends the worker; a restart replays from the store. */
 enum fcap_status core_fail(struct fcap_pipeline *pipeline, enum fcap_status status,
                            const char *what);

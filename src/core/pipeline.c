@@ -74,13 +74,16 @@ static void check_partition_count(struct fcap_task *task, int32_t count)
     task->meta.partition_count = (uint32_t)count;
 }
 
-/* No record that exists by now may be later than this: what is lost lies before it. The wall clock
- * may be behind, so Redis' clock is asked too. */
+int64_t core_latest_ms(const struct fcap_pipeline *pipeline)
+{
+    return pipeline->sink_state.time_ms > pipeline->wall_ms ? pipeline->sink_state.time_ms
+                                                            : pipeline->wall_ms;
+}
+
+/* No record that exists by now may be later than this: what is lost lies before it. */
 static int64_t latest_event_ms(const struct fcap_pipeline *pipeline)
 {
-    int64_t now_ms = pipeline->sink_state.time_ms > pipeline->wall_ms ? pipeline->sink_state.time_ms
-                                                                      : pipeline->wall_ms;
-    return now_ms + pipeline->settings.future_skew_ms;
+    return core_latest_ms(pipeline) + pipeline->settings.future_skew_ms;
 }
 
 static void on_started(void *context, const struct fcap_started *started)

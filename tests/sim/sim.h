@@ -226,6 +226,7 @@ struct sim_worker {
         struct sim_worker *worker;
     } sink_port;
     struct fcap_fake_sink sink;
+    int64_t redis_told_ms; /* Redis TIME as it was told last */
     struct sim_letters letters;
     struct fcap_counters seen; /* counters as they were summed up last */
     size_t users_seen;         /* cached users then; 0 after some have gone with their task */

@@ -102,10 +102,12 @@ static void on_revoked(void *context, const int32_t *partitions, size_t count, b
     worker->users_seen = 0;
 }
 
-/* The future rule, from the record alone and the wall clock that the worker has read. */
-static bool is_future(const struct sim_world *world, const struct sim_record *record, int64_t wall)
+/* The future rule, from the record alone and the clocks that the worker has read: its own and that
+ * of Redis, whichever is later. */
+static bool is_future(const struct sim_world *world, const struct sim_record *record, int64_t wall,
+                      int64_t redis)
 {
-    int64_t bound = wall;
+    int64_t bound = wall < redis ? redis : wall;
     if (world->plan.timestamps == FCAP_TIMESTAMP_APPEND && record->timestamp_ms < bound) {
         bound = record->timestamp_ms;
     }
@@ -121,6 +123,7 @@ static bool on_record(void *context, const struct fcap_record *record)
     bool fresh =
         sim_report(worker, record->partition, &before) && record->offset >= before.next_offset;
     int64_t wall = world->processes[worker->process].clock.told_ms;
+    int64_t redis = worker->redis_told_ms;
     const struct sim_record *noted = &world->logs[record->partition].records[record->offset];
     bool was_refused = (size_t)record->offset < lineage->capacity &&
                        lineage->decisions[record->offset] == SIM_REFUSED;
@@ -146,7 +149,7 @@ static bool on_record(void *context, const struct fcap_record *record)
         if (was_refused && !refused && world->revised_next[noted->user] <= record->offset) {
             world->revised_next[noted->user] = record->offset + 1;
         }
-        if (refused != is_future(world, noted, wall)) {
+        if (refused != is_future(world, noted, wall, redis)) {
             sim_fail(world, "record %d/%lld: refused as future %d, by definition %d",
                      record->partition, (long long)record->offset, refused, !refused);
         }
@@ -219,6 +222,7 @@ static void sink_state(struct fcap_sink *port, struct fcap_sink_state *ret_state
 {
     struct sim_worker *worker = ((struct sim_sink *)port)->worker;
     worker->sink.sink.ops->state(&worker->sink.sink, ret_state);
+    worker->redis_told_ms = ret_state->time_ms;
 }
 
 /* --- dead letters --- */
