@@ -1,10 +1,11 @@
 #!/bin/sh
 # Builds everything and runs every test: tests/run.sh [--full]
 #
-#   --full   everything at full size (FCAP_TEST_FULL=1); takes hours
+#   --full   everything at full size (FCAP_TEST_FULL=1); more than an hour
 #
 # Installs the Debian packages it lacks when it is root, otherwise names them. Test programs,
-# labels and sizes come from CMake; nothing here names a test. Logs: build/test-logs/. The last
+# labels and sizes come from CMake; nothing here names a test. Logs: build/test-logs/, with
+# results.tsv, a line for each test, from which tests/quality.py makes docs/QUALITY.md. The last
 # line is "N passed, N failed" (", N skipped" when any; with CI=true a skip is a failure), counted
 # in test functions; a check that is no cmocka program counts as one.
 set -u
@@ -30,6 +31,11 @@ export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_SHARED_DATA
 
 logs=$top/build/test-logs
 mkdir -p "$logs"
+results=$logs/results.tsv
+begun=$(date +%s)
+printf '# %s\t%s\n' begun "$(date -u '+%Y-%m-%d %H:%M UTC')" \
+    size "$([ -n "$FCAP_TEST_FULL" ] && echo full || echo reduced)" \
+    commit "$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)" >"$results"
 # Short, for the paths of sockets; what a test leaves behind goes with it.
 TMPDIR=$(mktemp -d /tmp/fcap-run-XXXXXX)
 export TMPDIR
@@ -63,6 +69,8 @@ finish() {
     fi
     tail=
     [ $skipped -eq 0 ] || tail=", $skipped skipped"
+    printf '# %s\t%s\n' seconds $(($(date +%s) - begun)) \
+        total "$passed passed, $failed failed$tail" >>"$results"
     echo "$passed passed, $failed failed$tail"
     # A plain exit would give the code from before the trap.
     [ $failed -eq 0 ] && [ $passed -gt 0 ] && exit 0
@@ -85,6 +93,17 @@ run() {
 
 # --- counting -----------------------------------------------------------------------------------
 
+# What a program has to say beyond passed or failed: its lines "result: ..." (what was compared)
+# and, when it cannot be run, "skipped: ..." (why).
+told() { # LOG
+    sed -n 's/^result: //p; s/^skipped: //p' "$1" 2>/dev/null | tr '\t' ' ' |
+        awk '{ printf "%s%s", NR > 1 ? "; " : "", $0 }'
+}
+
+row() { # STAGE TEST passed|failed|skipped SECONDS TEXT: a line of results.tsv
+    printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$results"
+}
+
 report() { # NAME ok|failed|skipped [LOG]
     case $2 in
     ok) passed=$((passed + 1)) ;;
@@ -103,11 +122,20 @@ check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: ca
     started=$(date +%s)
     run "$logs/$name.log" "$@"
     code=$?
-    took="$(($(date +%s) - started)) s"
+    seconds=$(($(date +%s) - started))
     case $code in
-    0) report "$name ($took)" ok ;;
-    77) report "$name: $(tail -n 1 "$logs/$name.log")" skipped ;;
-    *) report "$name ($took)" failed "$logs/$name.log" ;;
+    0)
+        report "$name ($seconds s)" ok
+        row check "$name" passed $seconds "$(told "$logs/$name.log")"
+        ;;
+    77)
+        report "$name: $(tail -n 1 "$logs/$name.log")" skipped
+        row check "$name" skipped $seconds "$(tail -n 1 "$logs/$name.log")"
+        ;;
+    *)
+        report "$name ($seconds s)" failed "$logs/$name.log"
+        row check "$name" failed $seconds ""
+        ;;
     esac
     return $code
 }
@@ -115,7 +143,7 @@ check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: ca
 # Adds up a log of ctest -V. Lines of a test start with its number; cmocka's own summary tells how
 # many functions passed. A test without one, and one that died before it, counts as one.
 count_log() { # STAGE LOG
-    totals=$(awk -v stage="$1" '
+    totals=$(awk -v stage="$1" -v results="$results" '
         function number(line, word) {
             sub(".*\\[  " word " *\\] ", "", line)
             return line + 0
@@ -125,7 +153,12 @@ count_log() { # STAGE LOG
             if ($0 ~ /\[  PASSED  \] [0-9]+ test/) passed[id] += number($0, "PASSED")
             else if ($0 ~ /\[  FAILED  \] [0-9]+ test/) failed[id] += number($0, "FAILED")
             else if ($0 ~ /\[  SKIPPED \] [0-9]+ test/) skipped[id] += number($0, "SKIPPED")
-            if ($0 ~ /\[ +(OK|FAILED|SKIPPED) +\] [^0-9]|\[  ERROR   \]|\[   LINE   \]/) {
+            said = $0
+            if (sub(/^[0-9]+: (result|skipped): /, "", said)) {
+                gsub(/\t/, " ", said)
+                told[id] = told[id] (told[id] == "" ? "" : "; ") said
+            }
+            if ($0 ~ /\[ +(OK|FAILED|SKIPPED) +\] [^0-9]|\[  ERROR   \]|\[   LINE   \]|: skipped: /) {
                 line = $0; sub(/^[0-9]+: /, "", line)
                 line = stage ": " name[id] ": " line
                 if (!seen[line]++) print line > "/dev/stderr"
@@ -138,12 +171,15 @@ count_log() { # STAGE LOG
             id = $0; sub(/.*Test +#/, "", id); sub(/:.*/, "", id)
             print stage ": " $0 > "/dev/stderr"
             if ($0 ~ /\*\*\*Skipped/) {
-                skipped[id]++
+                if (!skipped[id]) skipped[id]++
             } else if ($0 !~ / Passed /) {
                 if (!failed[id]) failed[id]++
             } else if (!passed[id] && !failed[id] && !skipped[id]) {
                 passed[id]++
             }
+            word = failed[id] ? "failed" : passed[id] ? "passed" : "skipped"
+            if (skipped[id] && passed[id]) word = word ", " skipped[id] " skipped"
+            printf "%s\t%s\t%s\t%s\t%s\n", stage, name[id], word, $(NF - 1), told[id] >> results
         }
         END {
             for (id in passed) p += passed[id]

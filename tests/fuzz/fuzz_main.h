@@ -73,7 +73,7 @@ int main(int count, char **arguments)
         bool is_folder = stat(arguments[i], &what) == 0 && S_ISDIR(what.st_mode);
         replayed += is_folder ? replay_folder(arguments[i]) : replay_file(arguments[i]);
     }
-    printf("%zu files replayed\n", replayed);
+    printf("result: %zu files replayed\n", replayed);
     return replayed > 0 ? 0 : 1;
 }
 

@@ -336,8 +336,8 @@ static void test_redis_forgets_by_itself(void **state)
         assert_int_equal(there, at_ms <= expire_at_ms);
         *(there ? &last_there_ms : &first_gone_ms) = at_ms;
     }
-    print_message("PXAT %lld: there at %+lld ms, gone at %+lld ms\n", (long long)expire_at_ms,
-                  (long long)(last_there_ms - expire_at_ms),
+    print_message("result: PXAT %lld: there at %+lld ms, gone at %+lld ms\n",
+                  (long long)expire_at_ms, (long long)(last_there_ms - expire_at_ms),
                   (long long)(first_gone_ms - expire_at_ms));
     assert_true(last_there_ms > 0);
     assert_null(redis_server_ask(&server, "GET fc:{unseen}:w")); /* the first look at it since */

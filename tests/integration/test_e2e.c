@@ -270,10 +270,14 @@ static void test_every_key_at_twenty_instants_and_at_rest(void **unused)
     live_passes(&rest.as_of, (struct oracle_minimum){1000, 1000, 0});
     live_passes(&rest.expiry, (struct oracle_minimum){1000, 1000, 0});
     int64_t lag_ms = moving.lag_ms_max > quiet.lag_ms_max ? moving.lag_ms_max : quiet.lag_ms_max;
-    print_message("%zu records; compared %" PRIu64 " moving, %" PRIu64 " quiet, %" PRIu64
-                  " at their own as_of, %" PRIu64 " PXAT; now - as_of at most %" PRId64 " ms\n",
+    print_message("result: %zu records; keys compared: %" PRIu64 " moving, %" PRIu64
+                  " quiet, %" PRIu64 " at their own as_of, %" PRIu64 " PXAT; %" PRIu64
+                  " wrong; now - as_of at most %" PRId64 " ms\n",
                   scale.events, moving.now.compared, quiet.now.compared,
-                  moving.as_of.compared + quiet.as_of.compared, quiet.expiry.compared, lag_ms);
+                  moving.as_of.compared + quiet.as_of.compared, quiet.expiry.compared,
+                  moving.now.wrong + moving.as_of.wrong + quiet.now.wrong + quiet.as_of.wrong +
+                      quiet.expiry.wrong,
+                  lag_ms);
     assert_in_range(lag_ms, 0, LIVE_LAG_MS + 2000); /* fc:meta comes every 2 s. */
     assert_true(daemon_process_metric(&live.process, "fcapd_underflows_total") == 0);
     assert_true(daemon_process_metric(&live.process, "fcapd_acks_refused_total") == 0);
@@ -310,6 +314,9 @@ static void test_keys_vanish_by_themselves_when_the_daemon_is_stopped(void **unu
         assert_true(lab_monotonic_ms() < until_ms);
         lab_pause_ms(200);
     }
+    print_message("result: daemon stopped: %" PRIu64 " keys compared while they vanished, %" PRIu64
+                  " with counts, %" PRIu64 " wrong\n",
+                  stopped.compared, stopped.non_empty, stopped.wrong);
     live_passes(&stopped, (struct oracle_minimum){50000, 10000, 10000});
 }
 

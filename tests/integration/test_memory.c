@@ -157,23 +157,25 @@ static void test_budget(void **state)
     look(world, &peaks);
     fcap_pipeline_sizes(world->pipeline, &sizes);
     size_t grown = peaks.resident - before;
-    print_message("budget %.1f MiB: record cache %.1f, block cache %.1f, write buffers %.1f, "
-                  "working room %.1f\n",
-                  mib(budget), mib(record_cache), mib(block_cache), mib(write_buffers),
-                  mib(budget - parts));
-    print_message("resident memory grew by %.1f MiB at most (%.0f %% of the budget); the cache's "
-                  "own count %.1f; open events %zu; commits in flight %zu\n",
-                  mib(grown), 100.0 * (double)grown / (double)budget, mib(peaks.cache),
-                  peaks.open_events, peaks.in_flight);
+    print_message(
+        "result: budget %.1f MiB: record cache %.1f, block cache %.1f, write buffers %.1f, "
+        "working room %.1f\n",
+        mib(budget), mib(record_cache), mib(block_cache), mib(write_buffers), mib(budget - parts));
+    print_message(
+        "result: resident memory grew by %.1f MiB at most (%.0f %% of the budget); the cache's "
+        "own count %.1f; open events %zu; commits in flight %zu\n",
+        mib(grown), 100.0 * (double)grown / (double)budget, mib(peaks.cache), peaks.open_events,
+        peaks.in_flight);
     print_message(
         "RocksDB at most: memtables %.1f, block cache %.1f, table readers %.1f; malloc at "
         "the peak: %.1f in use (%.1f before), %.1f kept free\n",
         mib(peaks.memtables), mib(peaks.blocks), mib(peaks.tables), mib(peaks.heap),
         mib(heap_before), mib(peaks.heap_free));
-    print_message("the state decoded: %.1f MiB, %.1f times the record cache; %zu of %d users are "
-                  "cached\n",
-                  mib(state_bytes(&sizes)), (double)state_bytes(&sizes) / (double)record_cache,
-                  sizes.cache_users, USERS);
+    print_message(
+        "result: the state decoded: %.1f MiB, %.1f times the record cache; %zu of %d users are "
+        "cached\n",
+        mib(state_bytes(&sizes)), (double)state_bytes(&sizes) / (double)record_cache,
+        sizes.cache_users, USERS);
     assert_true(state_bytes(&sizes) >= 4 * record_cache);
     assert_int_equal(fcap_pipeline_counters(world->pipeline)->underflows, 0);
     assert_true(grown <= budget + budget / 5);
@@ -186,7 +188,7 @@ int main(void)
     enum { SKIPPED = 77 };
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_budget)};
     if (TEST_MALLOC_IS_REPLACED) {
-        printf("a sanitizer's malloc keeps to no budget\n");
+        printf("skipped: a sanitizer's malloc keeps to no budget\n");
         return SKIPPED;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

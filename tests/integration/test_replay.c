@@ -169,7 +169,7 @@ static void finish(struct replay *replay, const char *name, uint64_t instants,
     char why[4300];
     const struct fcap_counters *counters = fcap_pipeline_counters(replay->world->pipeline);
     print_message(
-        "%s: %llu instants, %llu keys compared, %llu of them with counts, %llu PXAT; "
+        "result: %s: %llu instants, %llu keys compared, %llu of them with counts, %llu PXAT; "
         "%llu starts, %llu values pushed; %llu wrong\n",
         name, (unsigned long long)instants, (unsigned long long)replay->tally.compared,
         (unsigned long long)replay->tally.non_empty, (unsigned long long)replay->expiries.compared,
@@ -361,7 +361,7 @@ int main(void)
 {
     enum { SKIPPED = 77 };
     if (replay_folder() == NULL) {
-        printf("FCAP_SHARED_DATA names no folder with the real logs\n");
+        printf("skipped: FCAP_SHARED_DATA names no folder with the real logs\n");
         return is_set("CI", "true") || is_set("FCAP_NO_SKIP", "1") ? 1 : SKIPPED;
     }
     const struct CMUnitTest tests[] = {

@@ -109,7 +109,7 @@ static void test_a_successor_kills_the_abandoned_connection(void **unused)
     (void)unused;
     assert_int_equal(old_wins(FCAP_MUTANT_NONE), 0);
     unsigned mutant = old_wins(FCAP_MUTANT_ZOMBIE);
-    print_message("ZOMBIE: the old value won %u of %d times\n", mutant, ROUNDS);
+    print_message("result: ZOMBIE: the old value won %u of %d times\n", mutant, ROUNDS);
     assert_true(mutant >= 1);
 }
 

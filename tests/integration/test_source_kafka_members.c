@@ -207,17 +207,17 @@ static void check(unsigned kills)
         jumps += atomic_load(&t.shared->partitions[i].jumps);
         disorder += atomic_load(&t.shared->partitions[i].disorder);
     }
-    print_message("%lld records: %llu missing, %llu twice, %llu jumps, %llu out of order; %llu "
-                  "assignments, %llu partitions revoked, %llu lost, %llu stale deliveries, %llu "
-                  "asks to send by a replaced owner, %llu granted\n",
-                  (long long)produced, (unsigned long long)missing, (unsigned long long)twice,
-                  (unsigned long long)jumps, (unsigned long long)disorder,
-                  (unsigned long long)all_tokens(),
-                  (unsigned long long)atomic_load(&t.shared->revoked),
-                  (unsigned long long)atomic_load(&t.shared->lost),
-                  (unsigned long long)atomic_load(&t.shared->stale),
-                  (unsigned long long)atomic_load(&t.shared->stale_asks),
-                  (unsigned long long)atomic_load(&t.shared->stale_sends));
+    print_message(
+        "result: %lld records: %llu missing, %llu twice, %llu jumps, %llu out of order; %llu "
+        "assignments, %llu partitions revoked, %llu lost, %llu stale deliveries, %llu "
+        "asks to send by a replaced owner, %llu granted\n",
+        (long long)produced, (unsigned long long)missing, (unsigned long long)twice,
+        (unsigned long long)jumps, (unsigned long long)disorder, (unsigned long long)all_tokens(),
+        (unsigned long long)atomic_load(&t.shared->revoked),
+        (unsigned long long)atomic_load(&t.shared->lost),
+        (unsigned long long)atomic_load(&t.shared->stale),
+        (unsigned long long)atomic_load(&t.shared->stale_asks),
+        (unsigned long long)atomic_load(&t.shared->stale_sends));
     assert_int_equal(done(), produced);
     assert_int_equal(missing, 0);
     assert_int_equal(jumps, 0);

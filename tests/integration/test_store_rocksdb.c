@@ -189,7 +189,7 @@ static void kill_many_times(const char *mode, bool wal)
         }
         total = agreed;
     }
-    print_message("%d kills, %llu commits, none lost\n", KILLS, (unsigned long long)total);
+    print_message("result: %d kills, %llu commits, none lost\n", KILLS, (unsigned long long)total);
     assert_true(total > KILLS);
     assert_true(acknowledged > KILLS);
 }

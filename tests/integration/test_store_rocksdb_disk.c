@@ -22,7 +22,7 @@ static bool mount_small(const char *ballast, bool *ret_has_ballast)
     fcap_store_rocksdb_close(fixture.db);
     fixture.db = NULL;
     if (geteuid() != 0 || mount("none", fixture.directory, "tmpfs", 0, "size=40m") != 0) {
-        print_message("full disk: skipped, needs root and CAP_SYS_ADMIN\n");
+        print_message("skipped: a full disk needs root and CAP_SYS_ADMIN\n");
         return false;
     }
     int file = open(ballast, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -75,7 +75,7 @@ static void fill_and_recover(bool wal)
         brief_pause();
         again = help_commit(fixture.store, &fixture.batch);
     }
-    print_message("wal %s: full after %llu commits, %s %lld ms after space was there\n",
+    print_message("result: wal %s: full after %llu commits, %s %lld ms after space was there\n",
                   wal ? "on" : "off", (unsigned long long)number, fcap_status_text(again),
                   (long long)(help_now_ms() - freed_ms));
     uint64_t recovered = help_agreed(fixture.store);

@@ -9,5 +9,6 @@ if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
     seeds=10000
 fi
 commit=$(git -C "$here" rev-parse --short=8 HEAD 2>/dev/null || echo 0)
-"$sim" --file "$here/seeds.txt" --scenarios --seeds "$seeds" --first 1 --coverage
+jobs=${FCAP_TEST_JOBS:-1}
+"$sim" --file "$here/seeds.txt" --scenarios --seeds "$seeds" --first 1 --jobs "$jobs" --coverage
 "$sim" --seeds 10 --first "$((0x$commit))"

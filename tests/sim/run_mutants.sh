@@ -5,4 +5,4 @@ seeds=6000
 if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
     seeds=10000
 fi
-exec "$1" --seeds "$seeds"
+exec "$1" --seeds "$seeds" --jobs "${FCAP_TEST_JOBS:-1}"

@@ -1,4 +1,5 @@
-/* sim --seeds N [--first S] [--seconds N] [--mutant NAME] [--trace] [--list] [--scenarios] */
+/* sim --seeds N [--first S] [--jobs N] [--seconds N] [--mutant NAME] [--file F] [--coverage]
+ *     [--scenarios] [--trace] [--list] */
 #include "sim.h"
 
 #include <errno.h>
@@ -8,12 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define JOBS_MAX 64
 
 struct options {
     uint64_t first;
     uint64_t seeds;
+    uint64_t jobs; /* processes that share the seeds */
     double seconds;
     bool trace;
     bool coverage; /* a counter at zero is a failure */
@@ -59,9 +65,9 @@ static bool print_coverage(const struct sim_score *score)
     static const char *const checks[] = {"pushes",  "records",      "claims",
                                          "commits", "keys at rest", "prompt keys"};
     bool complete = true;
-    (void)printf("compared:");
+    (void)printf("result: compared:");
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        (void)printf(" %" PRIu64 " %s;", score->checks[i], checks[i]);
+        (void)printf("%s %" PRIu64 " %s", i > 0 ? "," : "", score->checks[i], checks[i]);
         complete = complete && score->checks[i] > 0;
     }
     (void)printf("\ncoverage:");
@@ -79,16 +85,64 @@ static bool print_coverage(const struct sim_score *score)
     return complete;
 }
 
-static uint64_t run_seeds(const struct options *options, struct sim_score *score)
+/* Every jobs-th seed, beginning with the one numbered `job`. */
+static uint64_t run_share(const struct options *options, uint64_t job, struct sim_score *score)
 {
     uint64_t failures = 0;
     double end = now_s() + options->seconds;
-    for (uint64_t i = 0; i < options->seeds; i++) {
+    for (uint64_t i = job; i < options->seeds; i += options->jobs) {
         if (options->seconds > 0 && now_s() > end) {
             break;
         }
         failures += !run_seed(options->first + i, options->trace, score);
     }
+    return failures;
+}
+
+static void add_score(struct sim_score *sum, const struct sim_score *more)
+{
+    uint64_t *to = (uint64_t *)(void *)sum;
+    const uint64_t *from = (const uint64_t *)(const void *)more;
+    _Static_assert(sizeof *sum % sizeof *to == 0, "a score is numbers only");
+    for (size_t i = 0; i < sizeof *sum / sizeof *to; i++) {
+        to[i] += from[i];
+    }
+}
+
+/* A child that dies in a seed has failed once, whatever the rest of its share would have said. */
+static uint64_t run_seeds(const struct options *options, struct sim_score *score)
+{
+    struct share {
+        struct sim_score score;
+        uint64_t failures;
+    } * shares;
+    pid_t children[JOBS_MAX]; /* not in the shares: a child would write its own 0 there */
+    uint64_t failures = 0;
+    if (options->jobs == 1) {
+        return run_share(options, 0, score);
+    }
+    shares = mmap(NULL, options->jobs * sizeof *shares, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shares == MAP_FAILED) {
+        (void)printf("no memory for %" PRIu64 " jobs\n", options->jobs);
+        return 1;
+    }
+    (void)fflush(stdout);
+    for (uint64_t i = 0; i < options->jobs; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            shares[i].failures = run_share(options, i, &shares[i].score);
+            (void)fflush(stdout);
+            _exit(0);
+        }
+    }
+    for (uint64_t i = 0; i < options->jobs; i++) {
+        int status = -1;
+        bool ended = children[i] > 0 && waitpid(children[i], &status, 0) > 0;
+        failures += shares[i].failures + (ended && status == 0 ? 0 : 1);
+        add_score(score, &shares[i].score);
+    }
+    (void)munmap(shares, options->jobs * sizeof *shares);
     return failures;
 }
 
@@ -157,6 +211,9 @@ static bool read_option(struct options *options, const char *name, const char *v
         options->seeds = strtoull(value, NULL, 10);
     } else if (strcmp(name, "--first") == 0) {
         options->first = strtoull(value, NULL, 10);
+    } else if (strcmp(name, "--jobs") == 0) {
+        options->jobs = strtoull(value, NULL, 10);
+        return options->jobs >= 1 && options->jobs <= JOBS_MAX;
     } else if (strcmp(name, "--seconds") == 0) {
         options->seconds = strtod(value, NULL);
         options->seeds = UINT64_MAX - options->first;
@@ -173,7 +230,7 @@ static bool read_option(struct options *options, const char *name, const char *v
 
 int main(int argc, char **argv)
 {
-    struct options options = {.first = 1, .seeds = 100};
+    struct options options = {.first = 1, .seeds = 100, .jobs = 1};
     static struct sim_score score;
     uint64_t failures = 0;
     bool scenarios = false;
@@ -200,7 +257,7 @@ int main(int argc, char **argv)
     failures += options.seed_file != NULL ? run_file(options.seed_file, &score) : 0;
     failures += run_seeds(&options, &score);
     bool complete = print_coverage(&score);
-    (void)printf("%" PRIu64 " seeds from %" PRIu64 " on, %" PRIu64 " steps, %" PRIu64
+    (void)printf("result: %" PRIu64 " seeds from %" PRIu64 " on, %" PRIu64 " steps, %" PRIu64
                  " failed, %.0f seeds/s\n",
                  score.seeds, options.first, score.steps, failures,
                  (double)score.seeds / (now_s() - begin));

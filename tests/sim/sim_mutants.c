@@ -1,4 +1,5 @@
-/* sim_mutants [--seeds N] [NAME...]: each planted fault must be caught by name, in a child each.
+/* sim_mutants [--seeds N] [--jobs N] [NAME...]: each planted fault must be caught by name, in a
+ * child each.
  *
  * A child tries one seed after the other; a failed check, a failed
  * assertion or a crash counts as caught. NONE must be clean. ZOMBIE sits in the Redis adapter; its
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define FIRST_SEED    1
+#define JOBS_MAX      64
 #define CHILD_SECONDS 600 /* a mutant may make a seed endless */
 
 static const struct {
@@ -122,29 +124,86 @@ static bool try_mutant(const char *name, enum fcap_mutant mutant, uint64_t seeds
     return clean == (mutant == FCAP_MUTANT_NONE);
 }
 
-int main(int argc, char **argv)
+struct options {
+    uint64_t seeds;
+    size_t jobs;
+    char **names; /* none: all */
+    size_t name_count;
+};
+
+static bool is_wanted(const struct options *options, size_t index)
 {
-    uint64_t seeds = 2000;
-    int first = 1;
-    size_t failures = 0;
-    size_t tried = 0;
-    if (argc > 2 && strcmp(argv[1], "--seeds") == 0) {
-        seeds = strtoull(argv[2], NULL, 10);
-        first = 3;
+    bool wanted = options->name_count == 0 && mutants[index].mutant != FCAP_MUTANT_ZOMBIE;
+    for (size_t i = 0; i < options->name_count; i++) {
+        wanted = wanted || strcmp(options->names[i], mutants[index].name) == 0;
     }
+    return wanted;
+}
+
+/* Every jobs-th of the wanted ones, beginning with the one numbered `job`; gives the failures. */
+static size_t try_share(const struct options *options, size_t job)
+{
+    size_t failures = 0;
+    size_t number = 0;
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
-        bool wanted = first == argc && mutants[i].mutant != FCAP_MUTANT_ZOMBIE;
-        for (int a = first; a < argc; a++) {
-            wanted = wanted || strcmp(argv[a], mutants[i].name) == 0;
-        }
-        if (wanted) {
+        if (is_wanted(options, i) && number++ % options->jobs == job) {
             /* The unmutated core is run by sim itself; a sample shows that this program can pass.
              */
-            uint64_t count = mutants[i].mutant == FCAP_MUTANT_NONE && seeds > 200 ? 200 : seeds;
-            tried++;
+            uint64_t count = mutants[i].mutant == FCAP_MUTANT_NONE && options->seeds > 200
+                                 ? 200
+                                 : options->seeds;
             failures += !try_mutant(mutants[i].name, mutants[i].mutant, count);
         }
     }
-    (void)printf("%zu tried, %zu wrong\n", tried, failures);
+    return failures;
+}
+
+/* The exit code of a share is its number of failures; one that died counts as one. */
+static size_t try_shares(const struct options *options)
+{
+    pid_t children[JOBS_MAX];
+    size_t failures = 0;
+    (void)fflush(stdout);
+    for (size_t i = 0; i < options->jobs; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            _exit((int)try_share(options, i));
+        }
+    }
+    for (size_t i = 0; i < options->jobs; i++) {
+        int status = -1;
+        bool ended = children[i] > 0 && waitpid(children[i], &status, 0) > 0 && WIFEXITED(status);
+        failures += ended ? (size_t)WEXITSTATUS(status) : 1;
+    }
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.seeds = 2000, .jobs = 1};
+    int first = 1;
+    size_t tried = 0;
+    for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
+        if (strcmp(argv[first], "--seeds") == 0) {
+            options.seeds = strtoull(argv[first + 1], NULL, 10);
+        } else if (strcmp(argv[first], "--jobs") == 0) {
+            options.jobs = strtoull(argv[first + 1], NULL, 10);
+        } else {
+            (void)printf("unknown option %s\n", argv[first]);
+            return 2;
+        }
+    }
+    options.names = argv + first;
+    options.name_count = (size_t)(argc - first);
+    if (options.jobs < 1 || options.jobs > JOBS_MAX) {
+        (void)printf("--jobs: 1 to %d\n", JOBS_MAX);
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
+        tried += is_wanted(&options, i);
+    }
+    size_t failures = try_shares(&options);
+    (void)printf("result: %zu cores tried, with one planted fault each and without: %zu wrong\n",
+                 tried, failures);
     return tried > 0 && failures == 0 ? 0 : 1;
 }
