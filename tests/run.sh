@@ -35,7 +35,8 @@ results=$logs/results.tsv
 begun=$(date +%s)
 printf '# %s\t%s\n' begun "$(date -u '+%Y-%m-%d %H:%M UTC')" \
     size "$([ -n "$FCAP_TEST_FULL" ] && echo full || echo reduced)" \
-    commit "$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)" >"$results"
+    commit "$(git describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null ||
+        echo unknown)" >"$results"
 # Short, for the paths of sockets; what a test leaves behind goes with it.
 TMPDIR=$(mktemp -d /tmp/fcap-run-XXXXXX)
 export TMPDIR
@@ -100,8 +101,8 @@ told() { # LOG
         awk '{ printf "%s%s", NR > 1 ? "; " : "", $0 }'
 }
 
-row() { # STAGE TEST passed|failed|skipped SECONDS TEXT: a line of results.tsv
-    printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$results"
+row() { # STAGE TEST passed|failed|skipped FUNCTIONS SECONDS TEXT: a line of results.tsv
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$@" >>"$results"
 }
 
 report() { # NAME ok|failed|skipped [LOG]
@@ -126,15 +127,15 @@ check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: ca
     case $code in
     0)
         report "$name ($seconds s)" ok
-        row check "$name" passed $seconds "$(told "$logs/$name.log")"
+        row check "$name" passed 1 $seconds "$(told "$logs/$name.log")"
         ;;
     77)
         report "$name: $(tail -n 1 "$logs/$name.log")" skipped
-        row check "$name" skipped $seconds "$(tail -n 1 "$logs/$name.log")"
+        row check "$name" skipped 1 $seconds "$(tail -n 1 "$logs/$name.log")"
         ;;
     *)
         report "$name ($seconds s)" failed "$logs/$name.log"
-        row check "$name" failed $seconds ""
+        row check "$name" failed 1 $seconds ""
         ;;
     esac
     return $code
@@ -179,7 +180,8 @@ count_log() { # STAGE LOG
             }
             word = failed[id] ? "failed" : passed[id] ? "passed" : "skipped"
             if (skipped[id] && passed[id]) word = word ", " skipped[id] " skipped"
-            printf "%s\t%s\t%s\t%s\t%s\n", stage, name[id], word, $(NF - 1), told[id] >> results
+            printf "%s\t%s\t%s\t%d\t%s\t%s\n", stage, name[id], word,
+                passed[id] + failed[id] + skipped[id], $(NF - 1), told[id] >> results
         }
         END {
             for (id in passed) p += passed[id]
@@ -276,6 +278,21 @@ start_broker() {
     echo "broker: $FCAP_TEST_BROKERS"
 }
 
+# What the results were measured on: a "# name<TAB>text" line each.
+fact() { # NAME TEXT
+    printf '# %s\t%s\n' "$1" "$2" >>"$results"
+}
+facts() {
+    processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+    memory=$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)
+    fact machine "$jobs cores ($processor), $memory, Linux $(uname -r)"
+    fact system "$(. /etc/os-release 2>/dev/null; echo "${PRETTY_NAME:-unknown}")"
+    fact libraries "$(build/fcapd version | awk 'NR > 1 && NF { $1 = $1; printf "%s%s", sep, $0; sep = "; " }')"
+    fact redis "$(redis-server --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')"
+    fact kafka "$(basename "${FCAP_KAFKA_LIB:-none}" | sed 's/^kafka-//')"
+    fact compilers "$(gcc --version | head -n 1); $(clang --version | head -n 1)"
+}
+
 install_packages || exit 1
 tracked '*.c' '*.h' >"$logs/format.files"
 # Each release of clang-format has its own taste; the tree follows one.
@@ -283,12 +300,14 @@ check format sh -c 'f=$(command -v clang-format-14 || command -v clang-format) &
     { "$f" --version | grep -q "version 14\." || { echo "needs clang-format 14"; exit 77; }; } &&
     xargs -a "$1" "$f" --dry-run -Werror' sh "$logs/format.files"
 if build build-gcc build --preset ci; then
+    check clang python3 "$here/tidy/clang.py" build "$jobs"
     start_broker # Without it the tests that need one say so themselves.
+    facts
     tests fast build -L '^(unit|contract)$' -j "$jobs"
     tests other build -LE '^(unit|contract|integration)$'
-    tests integration build -L '^integration$'
+    # What needs the machine for itself says so (PROCESSORS, RUN_SERIAL).
+    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs : 4))"
 fi
-build build-clang build-clang -DCMAKE_C_COMPILER=clang -DFCAP_WERROR=ON -DFCAP_TESTS=OFF
 if build build-asan build-asan --preset asan; then
     tests asan build-asan -L '^(unit|contract|sim|fuzz)$' -j "$jobs"
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Plants one violation of each kind in a small tree: tidy.py must find it, and nothing else."""
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tempfile
 
 TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
+CLANG = os.path.join(os.path.dirname(TIDY), "clang.py")
 CLEAN = {
     "src/core/good.c": '#include "fcap/good.h"\n\n#include <string.h>\n\nint good(const char *text)\n'
                        '{\n    /* sleep(1) and atoi(x) in a comment are fine. */\n'
@@ -103,6 +105,29 @@ def check_symbols():
     return good
 
 
+def check_clang():
+    """clang.py finds a warning in one of two files; and no files are no success."""
+    if not shutil.which("clang"):
+        print("skipped: clang.py needs clang")
+        return True
+    good = True
+    for body, code in (("return 0;", 0), ("int unused;\n    return 0;", 1), (None, 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            entries = []
+            for name, text in (("a.c", "return 1;"), ("b.c", body)) if body else ():
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write(f"int {name[0]}(void);\nint {name[0]}(void)\n{{\n    {text}\n}}\n")
+                entries.append({"directory": folder, "file": name,
+                                "command": f"gcc -Wall -Wno-format-truncation -o {name}.o -c {name}"})
+            with open(os.path.join(folder, "compile_commands.json"), "w", encoding="utf-8") as file:
+                json.dump(entries, file)
+            done = subprocess.run([sys.executable, CLANG, folder], capture_output=True, text=True)
+            if done.returncode != code or os.path.exists(os.path.join(folder, "a.c.o")):
+                print(f"clang.py on {body!r}: exit code {done.returncode}\n{done.stdout}")
+                good = False
+    return good
+
+
 def main():
     results = [expect("the clean tree", *run_tidy(CLEAN), None)]
     for finding, path, text in PLANTED:
@@ -110,6 +135,7 @@ def main():
     for path, text in ALLOWED:
         results.append(expect(path, *run_tidy({**CLEAN, path: text}), None))
     results.append(check_symbols())
+    results.append(check_clang())
     print(f"tidy's own test: {sum(results)} of {len(results)} as expected")
     sys.exit(0 if all(results) and len(PLANTED) > 30 else 1)
 
