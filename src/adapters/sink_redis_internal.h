@@ -113,6 +113,7 @@ struct sink_redis {
     int64_t pause_until_ms;
     int pause_ms;
     uint64_t pause_wave;
+    enum sink_op pause_op; /* what was refused last */
 
     /* Probe and heartbeat. */
     struct fcap_buffer kill_ids; /* be64 each */
