@@ -160,23 +160,37 @@ int daemon_process_get(struct daemon_process *process, const char *path, const c
     return code;
 }
 
-double daemon_process_metric(struct daemon_process *process, const char *name)
+double daemon_process_sample(const struct daemon_process *process, const char *name,
+                             const char *label)
 {
     size_t size = strlen(name);
     double sum = -1;
-    if (daemon_process_get(process, "/metrics", NULL) != 200) {
-        return -1;
-    }
-    for (char *line = process->text; line != NULL && *line != '\0';) {
-        char *end = strchr(line, '\n');
-        char *value = line;
-        if (strncmp(line, name, size) == 0 && (line[size] == ' ' || line[size] == '{')) {
-            value = line[size] == '{' ? strstr(line, "} ") + 1 : line + size;
+    for (const char *line = process->text; line != NULL && *line != '\0';) {
+        const char *end = strchr(line, '\n');
+        const char *value = line + size;
+        bool is_ours = strncmp(line, name, size) == 0 && (line[size] == ' ' || line[size] == '{');
+        if (is_ours && line[size] == '{') {
+            const char *found = label == NULL ? line : strstr(line, label);
+            value = strstr(line, "} ");
+            is_ours = value != NULL && found != NULL && found < value;
+            value = is_ours ? value + 1 : line;
+        } else if (is_ours) {
+            is_ours = label == NULL;
+        }
+        if (is_ours) {
             sum = (sum < 0 ? 0 : sum) + strtod(value, NULL);
         }
         line = end == NULL ? NULL : end + 1;
     }
     return sum;
+}
+
+double daemon_process_metric(struct daemon_process *process, const char *name)
+{
+    if (daemon_process_get(process, "/metrics", NULL) != 200) {
+        return -1;
+    }
+    return daemon_process_sample(process, name, NULL);
 }
 
 const char *daemon_process_log(struct daemon_process *process)

@@ -34,6 +34,10 @@ int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms);
 int daemon_process_get(struct daemon_process *process, const char *path, const char *token);
 /* The value of a sample, summed over its labels; -1 when the page has none of that name. */
 double daemon_process_metric(struct daemon_process *process, const char *name);
+/* The same of the page that was got last, over the samples whose labels hold `label`, such as
+ * partition="3" (NULL: all). -1 also when nothing was got yet. */
+double daemon_process_sample(const struct daemon_process *process, const char *name,
+                             const char *label);
 /* Polls a page until its status is `code`. Ends the process with body and log otherwise. */
 void daemon_process_await(struct daemon_process *process, const char *path, int code,
                           int64_t timeout_ms);

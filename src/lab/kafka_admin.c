@@ -161,6 +161,44 @@ void kafka_delete_topic(const char *brokers, const char *topic)
     rd_kafka_DeleteTopic_destroy(request);
 }
 
+bool kafka_answers(const char *brokers, int timeout_ms)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);
+    bool answers =
+        rd_kafka_metadata(client, 0, NULL, &metadata, timeout_ms) == RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (answers) {
+        rd_kafka_metadata_destroy(metadata);
+    }
+    rd_kafka_destroy(client);
+    return answers;
+}
+
+bool kafka_try_delete_topic(const char *brokers, const char *topic, char *why, size_t why_size)
+{
+    rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_DeleteTopic_t *request = rd_kafka_DeleteTopic_new(topic);
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR__TIMED_OUT;
+    rd_kafka_DeleteTopics(client, &request, 1, NULL, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, CALL_MS);
+    if (event != NULL) {
+        size_t count = 0;
+        error = rd_kafka_event_error(event);
+        const rd_kafka_topic_result_t **results =
+            rd_kafka_DeleteTopics_result_topics(rd_kafka_event_DeleteTopics_result(event), &count);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR && count > 0) {
+            error = rd_kafka_topic_result_error(results[0]);
+        }
+        rd_kafka_event_destroy(event);
+    }
+    rd_kafka_DeleteTopic_destroy(request);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_destroy(client);
+    (void)snprintf(why, why_size, "%s", rd_kafka_err2str(error));
+    return error == RD_KAFKA_RESP_ERR_NO_ERROR || error == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+}
+
 void kafka_delete_records(const char *brokers, const char *topic, int32_t partition, int64_t before)
 {
     rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);

@@ -46,6 +46,10 @@ const char *kafka_unique(const char *prefix);
 void kafka_create_topic(const char *brokers, const char *topic, int partitions,
                         const char *const *config);
 void kafka_delete_topic(const char *brokers, const char *topic);
+/* Whether a broker answers within timeout_ms. */
+bool kafka_answers(const char *brokers, int timeout_ms);
+/* Deletes a topic that may not be there. False: no answer, or refused; `why` says it. */
+bool kafka_try_delete_topic(const char *brokers, const char *topic, char *why, size_t why_size);
 /* Drops the records below `before`. */
 void kafka_delete_records(const char *brokers, const char *topic, int32_t partition,
                           int64_t before);
@@ -74,6 +78,7 @@ struct kafka_produce {
     int64_t timestamp_ms; /* 0: now */
     const struct kafka_header *headers;
     size_t header_count;
+    void *tag; /* given back with the acknowledgement */
 };
 
 struct kafka_producer;
@@ -87,6 +92,13 @@ void kafka_producer_send(struct kafka_producer *producer, const struct kafka_pro
 /* The same with a text value, no key, time now. */
 void kafka_producer_text(struct kafka_producer *producer, int32_t partition, const char *value);
 uint64_t kafka_producer_flush(struct kafka_producer *producer);
+/* From now on `acknowledged` is called, in this thread, for each record that the broker has; of one
+ * partition in the order of offsets. `context` is borrowed until the close. */
+typedef void kafka_acknowledged(void *context, void *tag, int32_t partition, int64_t offset);
+void kafka_producer_listen(struct kafka_producer *producer, kafka_acknowledged *acknowledged,
+                           void *context);
+/* Serves what has been acknowledged by now, without waiting. */
+void kafka_producer_poll(struct kafka_producer *producer);
 void kafka_producer_begin(struct kafka_producer *producer);
 void kafka_producer_commit(struct kafka_producer *producer);
 void kafka_producer_abort(struct kafka_producer *producer);

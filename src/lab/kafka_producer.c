@@ -12,6 +12,8 @@ struct kafka_producer {
     rd_kafka_t *client;
     char topic[256];
     uint64_t acknowledged;
+    kafka_acknowledged *listener; /* NULL: none */
+    void *context;
 };
 
 static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque)
@@ -23,7 +25,13 @@ static void on_report(rd_kafka_t *client, const rd_kafka_message_t *message, voi
         message->err != RD_KAFKA_RESP_ERR__PURGE_QUEUE) {
         lab_die("produce: %s", rd_kafka_err2str(message->err));
     }
-    producer->acknowledged += message->err == RD_KAFKA_RESP_ERR_NO_ERROR ? 1 : 0;
+    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        producer->acknowledged++;
+        if (producer->listener != NULL) {
+            producer->listener(producer->context, message->_private, message->partition,
+                               message->offset);
+        }
+    }
 }
 
 static void check(const char *what, rd_kafka_error_t *error)
@@ -83,6 +91,7 @@ static rd_kafka_error_t *try_send(struct kafka_producer *producer,
         {.vtype = RD_KAFKA_VTYPE_KEY, .u.mem = {(void *)(uintptr_t)record->key, record->key_size}},
         {.vtype = RD_KAFKA_VTYPE_VALUE,
          .u.mem = {(void *)(uintptr_t)record->value, record->value_size}},
+        {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = record->tag},
         {.vtype = RD_KAFKA_VTYPE_TIMESTAMP, .u.i64 = record->timestamp_ms},
         {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
     };
@@ -120,6 +129,18 @@ uint64_t kafka_producer_flush(struct kafka_producer *producer)
         lab_die("flush: timeout");
     }
     return producer->acknowledged;
+}
+
+void kafka_producer_listen(struct kafka_producer *producer, kafka_acknowledged *acknowledged,
+                           void *context)
+{
+    producer->listener = acknowledged;
+    producer->context = context;
+}
+
+void kafka_producer_poll(struct kafka_producer *producer)
+{
+    (void)rd_kafka_poll(producer->client, 0);
 }
 
 void kafka_producer_begin(struct kafka_producer *producer)

@@ -1,6 +1,7 @@
 /* See live.h. */
 #include "live.h"
 
+#include "lab/claims.h"
 #include "lab/kafka_client.h"
 #include "lab/lab.h"
 
@@ -358,27 +359,15 @@ void live_read(struct live *live)
     }
 }
 
-static bool read_claim(const char *meta, struct live_claim *claim)
-{
-    char name[24];
-    (void)snprintf(name, sizeof name, "\"%d\":{", claim->partition);
-    const char *at = strstr(meta, name);
-    const char *next = at == NULL ? NULL : strstr(at, "\"next\":");
-    const char *as_of = at == NULL ? NULL : strstr(at, "\"as_of\":");
-    if (next == NULL || as_of == NULL) {
-        return false;
-    }
-    claim->next = strtoll(next + strlen("\"next\":"), NULL, 10);
-    claim->as_of_ms = strtoll(as_of + strlen("\"as_of\":"), NULL, 10);
-    return true;
-}
-
 bool live_claims(struct live *live, int64_t *ret_next, int64_t *ret_as_of_ms)
 {
     const char *meta = redis_server_ask(&live->redis, "GET fc:meta:test:one");
     for (int32_t i = 0; i < live->options.partitions; i++) {
         struct live_claim claim = {.partition = i, .next = -1, .as_of_ms = -1};
-        if (meta != NULL && read_claim(meta, &claim)) {
+        struct claim read;
+        if (claim_read(meta, i, &read)) {
+            claim.next = read.next;
+            claim.as_of_ms = read.as_of_ms;
             if (live->claim_count == live->claim_capacity) {
                 live->claim_capacity = live->claim_capacity * 2 + 64;
                 live->claims = realloc(live->claims, live->claim_capacity * sizeof *live->claims);
