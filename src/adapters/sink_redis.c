@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "fcap/assert.h"
+#include "fcap/point.h"
 #include "sink_redis_internal.h"
 
 enum {
@@ -357,6 +358,7 @@ static void step(struct sink_redis *sink, const struct fcap_sink_handler *handle
     if (sink->phase >= SINK_PROBING) {
         sink_heartbeat(sink);
         write_out(sink);
+        FCAP_POINT_IF(sink->pushes_in_flight > 0 && unsent_bytes(sink) == 0, push_written);
         /* Also after a failed write: answers that came before it are certain. */
         read_in(sink, handler);
         if (sink->broken == FCAP_SINK_REDIS_ERROR_NONE) {

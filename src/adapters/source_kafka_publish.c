@@ -1,5 +1,7 @@
 #include "source_kafka_internal.h"
 
+#include "fcap/point.h"
+
 #include <string.h>
 
 /* Why a second client and another group: on a real broker a commit from a live member during a
@@ -18,7 +20,9 @@ bool kafka_publish_send(rd_kafka_t *client, const struct kafka_config *config,
     }
     bool any = list->cnt > 0;
     if (any) {
+        FCAP_POINT(offsets_sending);
         rd_kafka_resp_err_t error = rd_kafka_commit(client, list, 1 /* asynchronously */);
+        FCAP_POINT(offsets_sent);
         if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
             kafka_publish_answered(shared, error, list);
         }

@@ -2,6 +2,7 @@
 #include "store_rocksdb_internal.h"
 
 #include "fcap/assert.h"
+#include "fcap/point.h"
 
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -81,7 +82,9 @@ static enum fcap_status write_sections(struct writer *writer, const struct fcap_
     }
     char *text = NULL;
     (void)pthread_mutex_lock(&db->write_gate);
+    FCAP_POINT(commit_writing);
     rocksdb_write(db->db, db->write_options, writer->changes, &text);
+    FCAP_POINT(commit_written);
     (void)pthread_mutex_unlock(&db->write_gate);
     return store_take_error(db, text);
 }
@@ -204,6 +207,7 @@ static void sync_once(struct fcap_store_rocksdb *db)
     db->is_unsynced = false;
     (void)pthread_mutex_unlock(&db->lock);
     enum fcap_status status = store_make_durable(db);
+    FCAP_POINT(state_synced);
     (void)pthread_mutex_lock(&db->lock);
     db->sync_running = false;
     db->sync_result = status;

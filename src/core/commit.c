@@ -119,6 +119,7 @@ static void begin(struct fcap_pipeline *pipeline)
     pipeline->flush_all = false;
     pipeline->commit_begun_ms = pipeline->monotonic_ms;
     FCAP_COUNT(pipeline->counters.commit_bytes, commit->batch.bytes.size);
+    FCAP_POINT(commit_encoded);
 }
 
 static bool is_due(const struct fcap_pipeline *pipeline)
@@ -161,6 +162,7 @@ static enum fcap_status submit_ready(struct fcap_pipeline *pipeline)
         return FCAP_OK;
     }
     renumber_sections(pipeline, commit);
+    FCAP_POINT(commit_acked);
     enum fcap_status status =
         pipeline->ports.store->ops->submit(pipeline->ports.store, &commit->batch);
     if (fcap_status_class(status) == FCAP_CLASS_FATAL) {
@@ -229,6 +231,7 @@ static void finish(struct fcap_pipeline *pipeline)
     pipeline->commits[COMMITS_MAX - 1] = first; /* Its memory is used again. */
     pipeline->commit_count--;
     FCAP_COUNT(pipeline->counters.commits, 1);
+    FCAP_POINT(commit_finished);
 }
 
 static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms)

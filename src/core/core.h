@@ -14,6 +14,7 @@
 #include "fcap/meta.h"
 #include "fcap/mutant.h"
 #include "fcap/pipeline.h"
+#include "fcap/point.h"
 #include "fcap/user.h"
 #include "fcap/value.h"
 

@@ -275,12 +275,15 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user)
         add_delete_range(pipeline, commit, FCAP_FAMILY_ADS, task->partition);
     }
     encode_meta(task, commit);
+    FCAP_POINT(commit_meta);
     part->history_ms = task->meta.redo_history_ms; /* Redo reads timers back to there. */
     for (; *user < commit->user_count && commit->users[*user]->task == task; ++*user) {
         encode_user(task, commit, commit->users[*user]);
     }
     release_closed(task);
+    FCAP_POINT(commit_users);
     encode_chunks(task, commit, part);
+    FCAP_POINT(commit_chunks);
     encode_redo(task, commit, part);
     encode_ads(task, commit);
     pipeline->open_count -= task->open_count;

@@ -183,6 +183,8 @@ enum fcap_status expire_task(struct fcap_task *task)
             return status;
         }
         pipeline->changed = true;
+        FCAP_POINT(expire_moved);
+        FCAP_POINT_IF(clock < target, expire_slice);
     }
     return FCAP_OK;
 }

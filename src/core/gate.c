@@ -152,6 +152,7 @@ static void take_epoch(struct fcap_task *task)
 static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
+    FCAP_POINT(gate_opening);
     take_epoch(task);
     task->gate_open = true;
     task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
@@ -173,6 +174,7 @@ static enum fcap_status open_gate(struct fcap_task *task)
         }
     }
     pipeline->changed = true;
+    FCAP_POINT(gate_opened);
     return status;
 }
 
@@ -239,6 +241,7 @@ static void begin_full(struct fcap_task *task, uint32_t windows)
             push_mark(user, windows, QUEUE_SECOND); /* The scan of the store may not meet it. */
         }
     }
+    FCAP_POINT(full_begun);
 }
 
 struct scan {
@@ -273,6 +276,7 @@ static bool scan_user(void *context, struct fcap_bytes key, struct fcap_bytes va
     fcap_buffer_put_bytes(&task->full.next_key, key);
     fcap_buffer_put_u8(&task->full.next_key, 0); /* The next possible key. */
     scan->left--;
+    FCAP_POINT(full_queued);
     return scan->status == FCAP_OK && scan->left > 0;
 }
 
@@ -318,6 +322,7 @@ static enum fcap_status full_step(struct fcap_task *task)
         return room ? scan_on(task) : FCAP_OK;
     }
     if (pipeline->mark_done >= full->mark) {
+        FCAP_POINT(full_acked);
         for (size_t i = 0; i < task->meta.window_count; i++) {
             if ((full->windows >> i & 1) != 0) {
                 task->meta.windows[i].projected_to = full->identity;

@@ -163,6 +163,7 @@ static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
 static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
 {
     struct fcap_pipeline *pipeline = context;
+    FCAP_POINT(partition_leaving);
     /* When the process is about to end and has waited in vain, waiting again would only keep it
      * from leaving in time. */
     if (!lost && pipeline->failure == FCAP_OK && !pipeline->gave_up) {
@@ -172,12 +173,14 @@ static void on_revoked(void *context, const int32_t *partitions, size_t count, b
         enum fcap_status status = fcap_pipeline_drain(pipeline, now_ms + patience_ms);
         (void)status; /* What is not written by then is discarded; the next owner reads it again. */
     }
+    FCAP_POINT(partition_drained);
     for (size_t i = 0; i < count; i++) {
         struct fcap_task *task = task_find(pipeline, partitions[i]);
         if (task != NULL) {
             task_drop(pipeline, task);
         }
     }
+    FCAP_POINT(partition_dropped);
 }
 
 /* --- life --- */

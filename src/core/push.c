@@ -195,6 +195,8 @@ static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user)
             pipeline->flight_next++;
             ++*outstanding(pipeline, user->push_mark);
             user->flights++;
+            FCAP_POINT(push_queued);
+            FCAP_POINT_IF(user->task->full.active, full_pushed);
             FCAP_COUNT(pipeline->counters.push_bytes, push.key.size + push.value.size);
             if (push.kind == FCAP_PUSH_SET) {
                 FCAP_COUNT(pipeline->counters.pushes_set, 1);
@@ -279,6 +281,7 @@ void push_acked(void *context, uint64_t token, enum fcap_push_result result, int
     flight->user->flights--;
     if (result == FCAP_PUSH_DONE) {
         --*outstanding(pipeline, flight->mark);
+        FCAP_POINT(push_acked);
     } else {
         push_again(pipeline, flight);
     }

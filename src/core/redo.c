@@ -218,6 +218,7 @@ enum fcap_status redo_task(struct fcap_task *task)
     enum fcap_status status = FCAP_OK;
     for (uint64_t commit = redo.from; commit <= redo.through && status == FCAP_OK; commit++) {
         status = redo_commit(&redo, commit);
+        FCAP_POINT(task_redone);
     }
     for (size_t i = 0; i < task->meta.window_count && status == FCAP_OK; i++) {
         if (!task->meta.windows[i].building) {

@@ -361,13 +361,16 @@ enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, ui
     task->synced_history_ms = FCAP_TIME_NONE;
     task->release_history_ms = FCAP_TIME_NONE;
     link_task(pipeline, task);
+    FCAP_POINT(partition_coming);
     int64_t dropped_ms = 0;
     enum fcap_status status = pipeline->ports.store->ops->claim(pipeline->ports.store, partition,
                                                                 task->assignment, &dropped_ms);
     if (status != FCAP_OK) {
         return core_fail(pipeline, status, "claim a partition");
     }
+    FCAP_POINT(partition_claimed);
     status = load_state(task, dropped_ms, ret_start);
+    FCAP_POINT(task_loaded);
     status = status == FCAP_OK ? gate_begin_look(task) : status;
     task->committed_offset = task->has_state ? task->meta.next_offset : NO_OFFSET;
     return status;

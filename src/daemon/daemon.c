@@ -4,6 +4,7 @@
 #include "fcap/clock_os.h"
 #include "fcap/kafka_probe.h"
 #include "fcap/log.h"
+#include "fcap/point.h"
 #include "fcap/store_rocksdb.h"
 #include "compose.h"
 #include "reporter.h"
@@ -121,6 +122,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         fcap_error_prefix(error, "state.directory");
         return status;
     }
+    FCAP_POINT(state_opened);
     FCAP_INFO("state opened: %s", config->state.directory);
     fcap_server_attach(daemon->server, daemon->db);
     daemon->shared = (struct fcap_worker_shared){

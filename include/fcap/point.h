@@ -1,0 +1,83 @@
+/* Places where a test may stop the whole process, to kill it exactly there.
+ *
+ * FCAP_POINT(name) is nothing in every program that ships. In fcapd-points, which only the tests
+ * build (FCAP_POINTS), it calls fcap_point_reached() of tests/lib/point.c. A new place is one line
+ * in this list and one FCAP_POINT() in the code; the crash torture draws from the list.
+ *
+ * X(name, phase, lead, passes, what is true there). `lead` says how a test brings a daemon there,
+ * a sum of FCAP_LEAD_*; `passes` is the largest number of passes that a test draws (a full run
+ * multiplies those from 100 on, which count users and events). Thread rule: any thread. */
+#ifndef FCAP_POINT_H
+#define FCAP_POINT_H
+
+/* clang-format off */
+#define FCAP_POINT_LIST(X)                                                                                \
+    X(push_queued,       SEND,       FCAP_LEAD_LOAD,  2000, "a value is handed over, perhaps unsent")     \
+    X(push_written,      SEND,       FCAP_LEAD_LOAD,    40, "values are in the socket, no answer is read")\
+    X(push_acked,        SEND,       FCAP_LEAD_LOAD,  2000, "a value is acknowledged, in no commit yet")  \
+    X(expire_moved,      EXPIRY,     FCAP_LEAD_LOAD,   200, "T has moved, what left is not sent")         \
+    X(expire_slice,      EXPIRY,     FCAP_LEAD_START,    3, "between two slices of a catch-up of T")      \
+    X(commit_meta,       COMMIT,     FCAP_LEAD_LOAD,    12, "meta is encoded, records are not")           \
+    X(commit_users,      COMMIT,     FCAP_LEAD_LOAD,    12, "records are encoded, timers are not")        \
+    X(commit_chunks,     COMMIT,     FCAP_LEAD_LOAD,    12, "timers are encoded, redo and ads are not")   \
+    X(commit_encoded,    COMMIT,     FCAP_LEAD_LOAD,     3, "a batch is encoded and waits for answers")   \
+    X(commit_acked,      COMMIT,     FCAP_LEAD_LOAD,     3, "all that it covers is acknowledged")         \
+    X(commit_writing,    COMMIT,     FCAP_LEAD_LOAD,     3, "right before RocksDB's write")               \
+    X(commit_written,    COMMIT,     FCAP_LEAD_LOAD,     3, "right after it, nobody knows")               \
+    X(commit_finished,   COMMIT,     FCAP_LEAD_LOAD,     3, "its result is known to the worker")          \
+    X(state_synced,      COMMIT,     FCAP_LEAD_LOAD,     1, "the state is durable, nobody knows")         \
+    X(offsets_sending,   PUBLISH,    FCAP_LEAD_LOAD,     3, "right before progress offsets are sent")     \
+    X(offsets_sent,      PUBLISH,    FCAP_LEAD_LOAD,     3, "they are on their way")                      \
+    X(partition_coming,  REBALANCE,  FCAP_LEAD_LEAVE,    3, "a partition is assigned, not claimed")       \
+    X(partition_claimed, REBALANCE,  FCAP_LEAD_LEAVE,    3, "it is claimed, its state is not loaded")     \
+    X(partition_leaving, REBALANCE,  FCAP_LEAD_JOIN,     1, "revoked, nothing is drained")                \
+    X(partition_drained, REBALANCE,  FCAP_LEAD_JOIN,     1, "drained, nothing is dropped")                \
+    X(partition_dropped, REBALANCE,  FCAP_LEAD_JOIN,     1, "dropped, the group has no answer yet")       \
+    X(full_begun,        PROJECTION, FCAP_LEAD_EMPTY,    1, "a complete projection begins")               \
+    X(full_queued,       PROJECTION, FCAP_LEAD_EMPTY,  600, "so many users are queued for it")            \
+    X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY,  600, "so many of its values are handed over")      \
+    X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY,    3, "all is acknowledged, the state doesn't say") \
+    X(state_opened,      START,      FCAP_LEAD_START,    1, "the store is open, no worker runs")          \
+    X(task_redone,       START,      FCAP_LEAD_CRASH,   10, "between two commits of redo")                \
+    X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 3, "a partition's state is loaded") \
+    X(gate_opening,      START,      FCAP_LEAD_START,    3, "the next step would open a gate")            \
+    X(gate_opened,       START,      FCAP_LEAD_START,    3, "a gate is open, nothing has passed it")
+/* clang-format on */
+
+#define FCAP_LEAD_LOAD  1  /* records arrive; any running daemon gets there */
+#define FCAP_LEAD_START 2  /* the daemon starts with a state, after a clean end or a crash */
+#define FCAP_LEAD_CRASH 4  /* it starts after a crash */
+#define FCAP_LEAD_JOIN  8  /* another member joins the group */
+#define FCAP_LEAD_LEAVE 16 /* another member leaves it */
+#define FCAP_LEAD_EMPTY 32 /* Redis comes back empty or old */
+
+enum fcap_point_phase {
+    FCAP_POINT_SEND,
+    FCAP_POINT_EXPIRY,
+    FCAP_POINT_COMMIT,
+    FCAP_POINT_PUBLISH,
+    FCAP_POINT_REBALANCE,
+    FCAP_POINT_PROJECTION,
+    FCAP_POINT_START,
+    FCAP_POINT_PHASES
+};
+
+enum fcap_point {
+#define X(name, phase, lead, passes, text) FCAP_POINT_AT_##name,
+    FCAP_POINT_LIST(X)
+#undef X
+        FCAP_POINT_COUNT
+};
+
+#ifdef FCAP_POINTS
+/* Stops the process with SIGSTOP when this is the pass that the environment asks for; it goes on
+ * with SIGCONT. Test builds only. */
+void fcap_point_reached(enum fcap_point point);
+#define FCAP_POINT(name)               fcap_point_reached(FCAP_POINT_AT_##name)
+#define FCAP_POINT_IF(condition, name) ((condition) ? FCAP_POINT(name) : (void)0)
+#else
+#define FCAP_POINT(name)               ((void)FCAP_POINT_AT_##name)
+#define FCAP_POINT_IF(condition, name) ((void)FCAP_POINT_AT_##name)
+#endif
+
+#endif
