@@ -180,7 +180,9 @@ static void judge_redis(struct findings *findings, const struct fcap_sink_redis_
     for (size_t i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
         if ((status->refused_needs >> i & 1) != 0) {
             enum fcap_sink_redis_need need = (enum fcap_sink_redis_need)i;
-            fail(findings, "redis: %s is refused (%s); the promise it carries: %s",
+            /* Ready without it: redis.degraded: allow. */
+            void (*note)(struct findings *, const char *, ...) = status->state.ready ? warn : fail;
+            note(findings, "redis: %s is refused (%s); the promise it carries: %s",
                  fcap_sink_redis_need_command(need), status->refused_text[i],
                  fcap_sink_redis_need_promise(need));
         }

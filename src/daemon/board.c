@@ -14,8 +14,9 @@ struct place {
 };
 
 struct fcap_board {
-    pthread_mutex_t lock; /* guards the views; beats are atomic */
+    pthread_mutex_t lock; /* guards the views and reporter; beats are atomic */
     size_t workers;
+    struct fcap_sink_redis_status reporter; /* under the lock */
     struct place places[];
 };
 
@@ -99,6 +100,21 @@ void fcap_board_publish(struct fcap_board *board, size_t worker,
 {
     (void)pthread_mutex_lock(&board->lock); /* A plain mutex: fails only when misused. */
     fcap_worker_view_copy(&board->places[worker].view, view);
+    (void)pthread_mutex_unlock(&board->lock);
+}
+
+void fcap_board_publish_reporter(struct fcap_board *board,
+                                 const struct fcap_sink_redis_status *status)
+{
+    (void)pthread_mutex_lock(&board->lock);
+    board->reporter = *status;
+    (void)pthread_mutex_unlock(&board->lock);
+}
+
+void fcap_board_read_reporter(struct fcap_board *board, struct fcap_sink_redis_status *ret_status)
+{
+    (void)pthread_mutex_lock(&board->lock);
+    *ret_status = board->reporter;
     (void)pthread_mutex_unlock(&board->lock);
 }
 

@@ -74,6 +74,11 @@ uint64_t fcap_board_beats(const struct fcap_board *board, size_t worker);
 /* CLOCK_MONOTONIC of the newest beat. */
 int64_t fcap_board_beat_ms(const struct fcap_board *board, size_t worker);
 
+/* What the reporter of fc:meta says about its own connection to Redis; zeroed until it has. */
+void fcap_board_publish_reporter(struct fcap_board *board,
+                                 const struct fcap_sink_redis_status *status);
+void fcap_board_read_reporter(struct fcap_board *board, struct fcap_sink_redis_status *ret_status);
+
 /* Replaces the worker's view. */
 void fcap_board_publish(struct fcap_board *board, size_t worker,
                         const struct fcap_worker_view *view);

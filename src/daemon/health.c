@@ -153,6 +153,18 @@ static void judge_store(struct reasons *reasons, const struct fcap_worker_view *
     }
 }
 
+/* Readers go by fc:meta: without it they must not believe that an absent key is a zero. */
+static void judge_reporter(struct reasons *reasons, const struct fcap_health_facts *facts)
+{
+    const struct fcap_sink_redis_status *sink = facts->reporter;
+    if (sink != NULL && sink->error != FCAP_SINK_REDIS_ERROR_NONE &&
+        facts->now_ms - sink->error_since_ms >= FCAP_STALL_MS) {
+        add(reasons, "fc:meta cannot be written (%s): %s; %s",
+            fcap_sink_redis_error_name(sink->error), or_else(sink->error_text, "no connection"),
+            fcap_sink_redis_error_cure(sink->error));
+    }
+}
+
 /* --- the body --- */
 
 static void put_windows(const struct fcap_config *config, const struct fcap_task_report *report,
@@ -198,12 +210,33 @@ static void put_task(const struct fcap_config *config, const struct fcap_board_t
     put_windows(config, report, body);
 }
 
+/* Promises that are not kept, also when redis.degraded: allow goes on without them. */
+static void put_broken_promises(const struct fcap_sink_redis_status *sink, struct fcap_buffer *body)
+{
+    const char *comma = "";
+    fcap_buffer_put_text(body, ",\"redis_refuses\":[");
+    for (unsigned i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
+        enum fcap_sink_redis_need need = (enum fcap_sink_redis_need)i;
+        if ((sink->refused_needs >> i & 1) != 0) {
+            fcap_buffer_put_text(body, comma);
+            fcap_buffer_put_text(body, "{\"command\":");
+            put_string(body, fcap_sink_redis_need_command(need));
+            fcap_buffer_put_text(body, ",\"promise\":");
+            put_string(body, fcap_sink_redis_need_promise(need));
+            fcap_buffer_put_text(body, "}");
+            comma = ",";
+        }
+    }
+    fcap_buffer_put_text(body, sink->evicts ? "],\"redis_evicts\":true" : "]");
+}
+
 static void put_worker(const struct fcap_config *config, const struct fcap_worker_view *view,
                        struct fcap_buffer *body)
 {
     fcap_buffer_put_text(body, "{\"phase\":");
     put_string(body, fcap_worker_phase_name(view->phase));
     fcap_buffer_put_text(body, view->sink.state.ready ? ",\"redis\":true" : ",\"redis\":false");
+    put_broken_promises(&view->sink, body);
     fcap_buffer_put_text(body, ",\"clock_offset_ms\":");
     fcap_buffer_put_decimal(body, view->clock_offset_ms);
     fcap_buffer_put_text(body, ",\"tasks\":[");
@@ -231,6 +264,7 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
             "partitions, or kafka.topic does not exist");
     }
     judge_store(&reasons, views, view_count, facts);
+    judge_reporter(&reasons, facts);
     fcap_buffer_put_text(body, reasons.count == 0 ? "{\"ready\":true,\"reasons\":["
                                                   : "{\"ready\":false,\"reasons\":[");
     fcap_buffer_put_bytes(body, fcap_buffer_bytes(&list));

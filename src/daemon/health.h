@@ -13,10 +13,11 @@
 
 /* What is judged besides the views. */
 struct fcap_health_facts {
-    int64_t now_ms;               /* CLOCK_MONOTONIC */
-    bool is_state_open;           /* false: it is still being opened */
-    bool write_stopped;           /* RocksDB takes no writes */
-    const char *last_store_error; /* may be empty */
+    int64_t now_ms;                                /* CLOCK_MONOTONIC */
+    bool is_state_open;                            /* false: it is still being opened */
+    bool write_stopped;                            /* RocksDB takes no writes */
+    const char *last_store_error;                  /* may be empty */
+    const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
 };
 
 /* Appends the body {"ready":..,"reasons":[..],"workers":[..]} and gives whether the daemon is

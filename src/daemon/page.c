@@ -128,6 +128,33 @@ static void put_workers(const struct fcap_page_settings *settings, struct fcap_b
     }
 }
 
+/* Promises that are not kept, for alerts: also when redis.degraded: allow goes on without them. */
+static void put_redis_promises(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    fcap_metrics_family(page, "fcapd_redis_refused", "gauge",
+                        "1 when account or server refuse a command that a promise needs");
+    for (size_t k = 0; k < settings->view_count; k++) {
+        char worker[24];
+        (void)snprintf(worker, sizeof worker, "%zu", k);
+        for (unsigned i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
+            struct fcap_metrics_label labels[] = {
+                {"worker", worker},
+                {"command", fcap_sink_redis_need_command((enum fcap_sink_redis_need)i)},
+            };
+            fcap_metrics_sample(page, "fcapd_redis_refused", labels, 2,
+                                settings->views[k].sink.refused_needs >> i & 1);
+        }
+    }
+    fcap_metrics_family(page, "fcapd_redis_evicts", "gauge",
+                        "1 when maxmemory-policy is known and not noeviction: counts can vanish");
+    for (size_t k = 0; k < settings->view_count; k++) {
+        char worker[24];
+        (void)snprintf(worker, sizeof worker, "%zu", k);
+        struct fcap_metrics_label label = {"worker", worker};
+        fcap_metrics_sample(page, "fcapd_redis_evicts", &label, 1, settings->views[k].sink.evicts);
+    }
+}
+
 static void put_redis(const struct fcap_page_settings *settings, struct fcap_buffer *page)
 {
     fcap_metrics_family(page, "fcapd_redis_ready", "gauge", "1 while Redis takes commands");
@@ -290,6 +317,7 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     free(metrics);
     put_process(page);
     put_redis(settings, page);
+    put_redis_promises(settings, page);
     put_workers(settings, page);
     put_partitions(settings, page);
     put_store(settings, page);

@@ -135,6 +135,14 @@ static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_s
     return true;
 }
 
+/* Workers cannot know that only this connection is in trouble, or only this key is refused. */
+static void publish(struct fcap_reporter *reporter)
+{
+    struct fcap_sink_redis_status status;
+    fcap_sink_redis_status(reporter->sink, &status);
+    fcap_board_publish_reporter(reporter->board, &status);
+}
+
 static void *report(void *context)
 {
     struct fcap_reporter *reporter = context;
@@ -148,6 +156,7 @@ static void *report(void *context)
         int64_t end_ms = __atomic_load_n(&reporter->end_ms, __ATOMIC_ACQUIRE);
         (void)reporter->sink->ops->poll(reporter->sink, &handler, TICK_MS); /* State tells. */
         reporter->sink->ops->state(reporter->sink, &state);
+        publish(reporter);
         if (end_ms != 0 &&
             (now_ms >= end_ms || (is_last_sent && reporter->answered == reporter->sent))) {
             return NULL;

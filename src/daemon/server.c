@@ -50,12 +50,15 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         fcap_store_rocksdb_metrics(db, ret_metrics);
         fcap_store_rocksdb_last_error(db, &last);
     }
+    struct fcap_sink_redis_status reporter;
     fcap_board_read(server->settings.board, server->views);
+    fcap_board_read_reporter(server->settings.board, &reporter);
     struct fcap_health_facts facts = {
         .now_ms = fcap_clock_os_monotonic_ms(),
         .is_state_open = db != NULL,
         .write_stopped = ret_metrics->write_stopped != 0,
         .last_store_error = last.text,
+        .reporter = &reporter,
     };
     return fcap_health_ready(server->settings.config, server->views, workers_of(server), &facts,
                              body);

@@ -204,6 +204,15 @@ static void become_opening(struct fixture *f)
     f->facts.is_state_open = false;
 }
 
+static void become_mute(struct fixture *f)
+{
+    static struct fcap_sink_redis_status reporter;
+    reporter.error = FCAP_SINK_REDIS_ERROR_NOPERM;
+    reporter.error_since_ms = NOW_MS - FCAP_STALL_MS;
+    (void)snprintf(reporter.error_text, sizeof reporter.error_text, "NOPERM no key");
+    f->facts.reporter = &reporter;
+}
+
 static void become_silent(struct fixture *f)
 {
     f->views[1].published_ms = NOW_MS - FCAP_READY_STALE_MS - 1;
@@ -237,6 +246,7 @@ static void test_each_reason_makes_it_unready_and_is_named(void **unused)
         {become_failing, "No space left on device", "state.directory"},
         {become_stopped, "takes no commits", "state.directory"},
         {become_opening, "is being opened", "state.directory"},
+        {become_mute, "fc:meta cannot be written (noperm): NOPERM no key", "ACL"},
         {become_silent, "worker 1 has said nothing", "5001 ms"},
         {become_draining, "worker 1 is draining", ""},
     };
@@ -281,6 +291,12 @@ static void become_off_by_a_second(struct fixture *f)
     f->views[0].clock_offset_ms = 1000;
 }
 
+static void become_degraded(struct fixture *f)
+{
+    f->views[0].sink.refused_needs = 1u << FCAP_SINK_REDIS_NEED_INFO;
+    f->views[0].sink.evicts = true;
+}
+
 static void become_incomplete(struct fixture *f)
 {
     f->views[0].tasks[0].report.ready_mask = 0;
@@ -292,6 +308,7 @@ static void test_these_leave_it_ready(void **unused)
     static void (*const cases[])(struct fixture * f) = {
         become_well,      become_briefly_stalled, become_briefly_cut_off,
         become_half_idle, become_off_by_a_second, become_incomplete,
+        become_degraded,
     };
     (void)unused;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -317,6 +334,19 @@ static void test_the_body_tells_windows_apart(void **unused)
     assert_non_null(strstr(text, "{\"1d\":\"complete\",\"7d\":\"being projected\"}"));
     assert_non_null(strstr(text, "{\"1d\":\"in Redis, but history is missing\","
                                  "\"7d\":\"history is not complete yet\"}"));
+}
+
+static void test_the_body_tells_what_goes_on_without_a_promise(void **unused)
+{
+    struct fixture *f = &fixture;
+    (void)unused;
+    become_degraded(f);
+    assert_true(fcap_health_ready(&f->config, f->views, 2, &f->facts, &f->text));
+    const char *text = text_of(&f->text);
+    assert_non_null(strstr(text, "\"redis_refuses\":[{\"command\":\"INFO\",\"promise\":\"a "
+                                 "restarted or replaced Redis is noticed"));
+    assert_non_null(strstr(text, "\"redis_evicts\":true"));
+    assert_non_null(strstr(text, "\"redis_refuses\":[],")); /* Of the other worker. */
 }
 
 static void test_alive_is_whose_loop_moves(void **unused)
@@ -462,6 +492,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_these_leave_it_ready, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_body_tells_windows_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_body_tells_what_goes_on_without_a_promise, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_alive_is_whose_loop_moves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_gets_its_own_copy, setup, teardown),
         cmocka_unit_test(test_B32_the_user_of_zeros_is_in_the_list),
