@@ -1,6 +1,6 @@
 /* What a worker's pipeline counts. Written by its thread, read by any other.
  *
- * The struct, the metrics page and docs/METRICS.md come from the lists here. Thread rule: one
+ * The struct and the metrics page come from the lists here. Thread rule: one
  * writer; readers use fcap_counter_read. */
 #ifndef FCAP_COUNTERS_H
 #define FCAP_COUNTERS_H

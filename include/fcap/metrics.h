@@ -1,9 +1,9 @@
 /* The metrics page: Prometheus text format 0.0.4, made from tables.
  *
  * Always holds: every family is one line of a table (here, and FCAP_COUNTER_LIST in counters.h),
- * from which the page and docs/METRICS.md come; names start with fcapd_, units are base units,
- * and no label carries a user. Thread rule: one writer for each worker's metrics (its thread);
- * the page may be made by any thread at any time, and each number in it is whole. */
+ * from which the page comes, and docs/METRICS.md from the page; names start with fcapd_, units are
+ * base units, and no label carries a user. Thread rule: one writer for each worker's metrics (its
+ * thread); the page may be made by any thread at any time, and each number in it is whole. */
 #ifndef FCAP_METRICS_H
 #define FCAP_METRICS_H
 
@@ -124,8 +124,5 @@ void fcap_metrics_sample(struct fcap_buffer *page, const char *name,
 void fcap_metrics_sample_ms(struct fcap_buffer *page, const char *name,
                             const struct fcap_metrics_label *labels, size_t labels_count,
                             int64_t value_ms);
-
-/* Appends docs/METRICS.md. */
-void fcap_metrics_docs(struct fcap_buffer *page);
 
 #endif

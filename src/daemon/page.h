@@ -20,4 +20,8 @@ struct fcap_page_settings {
 /* Appends the page. */
 void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buffer *page);
 
+/* Appends docs/METRICS.md: every family of a page, and the reasons of rejected records. One thread
+ * at a time. */
+void fcap_page_document(struct fcap_buffer *document);
+
 #endif

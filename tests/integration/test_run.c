@@ -145,6 +145,52 @@ static void test_kill_9_and_restart_stays_exact(void **unused)
     stop(f);
 }
 
+/* Each family of `text`, a page or the document, must stand in the other one; gives their number.
+ */
+static size_t check_names(const char *text, const char *other, bool is_page)
+{
+    size_t count = 0;
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        char name[128];
+        char type[32];
+        char wanted[256];
+        line += *line == '\n';
+        if (sscanf(line, is_page ? "# TYPE %127s %31s" : "| `%127[a-z0-9_]` | %31[a-z] |", name,
+                   type) != 2 ||
+            strcmp(type, "yes") == 0) { /* the table of reasons */
+            continue;
+        }
+        (void)snprintf(wanted, sizeof wanted, is_page ? "\n| `%s` | %s |" : "\n# TYPE %s %s\n",
+                       name, type);
+        if (strstr(other, wanted) == NULL) {
+            fail_msg("%s (%s) stands only %s", name, type,
+                     is_page ? "on the page" : "in docs/METRICS.md");
+        }
+        count++;
+    }
+    return count;
+}
+
+static void test_every_metric_is_documented_and_the_other_way_round(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    static char document[1 << 16];
+    (void)unused;
+    start(f);
+    run_fixture_produce(f, 100);
+    run_fixture_await_applied(f, APPLIED_MS);
+    assert_int_equal(daemon_process_get(&f->process, "/metrics", NULL), 200);
+    FILE *file = fopen(FCAP_SOURCE_DIR "/docs/METRICS.md", "r");
+    assert_non_null(file);
+    document[fread(document, 1, sizeof document - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    size_t shown = check_names(f->process.text, document, true);
+    assert_int_equal(check_names(document, f->process.text, false), shown);
+    assert_true(shown > 100);
+    print_message("result: %zu metrics on the page and in docs/METRICS.md\n", shown);
+    stop(f);
+}
+
 static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
 {
     struct run_fixture *f = &fixture;
@@ -321,6 +367,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_restart_goes_on_without_projecting_everything,
                                         setup_hours, teardown),
         cmocka_unit_test_setup_teardown(test_kill_9_and_restart_stays_exact, setup_hours, teardown),
+        cmocka_unit_test_setup_teardown(test_every_metric_is_documented_and_the_other_way_round,
+                                        setup_hours, teardown),
         cmocka_unit_test_setup_teardown(test_pages_and_a_redis_that_goes_and_comes_back_empty,
                                         setup_hours, teardown),
         cmocka_unit_test_setup_teardown(test_inspect_needs_the_token_and_says_the_same_stopped,

@@ -1,5 +1,6 @@
 /* The metrics page: every family of the tables, the text format's rules, docs/METRICS.md. */
 #include "fcap/metrics.h"
+#include "page.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -260,13 +261,13 @@ static void is_documented(void **state)
     (void)state;
     struct fcap_buffer page = {0};
     static char file_text[65536];
-    fcap_metrics_docs(&page);
+    fcap_page_document(&page);
     FILE *file = fopen(FCAP_METRICS_DOCUMENT, "r");
     assert_non_null(file);
     size_t size = fread(file_text, 1, sizeof file_text, file);
     assert_int_equal(fclose(file), 0);
     if (size != page.size || memcmp(file_text, page.data, size) != 0) {
-        fail_msg("docs/METRICS.md is not what the tables say: run `ninja metrics-docs`");
+        fail_msg("docs/METRICS.md is not what the page has: run `ninja metrics-docs`");
     }
     fcap_buffer_done(&page);
 }
