@@ -10,5 +10,7 @@ struct fcap_clock *fcap_clock_os(void);
 /* The same without the port, for the daemon's own timing. */
 int64_t fcap_clock_os_wall_ms(void);
 int64_t fcap_clock_os_monotonic_ms(void);
+/* CPU time of the calling thread, nanoseconds. A system call, unlike the others. */
+int64_t fcap_clock_os_thread_cpu_ns(void);
 
 #endif

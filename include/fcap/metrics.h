@@ -9,6 +9,7 @@
 
 #include "fcap/bytes.h"
 #include "fcap/counters.h"
+#include "fcap/delays.h"
 #include "fcap/pipeline.h"
 
 #define FCAP_METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
@@ -84,6 +85,7 @@ struct fcap_worker_metrics {
 #define X(name, text) struct fcap_histogram name;
     FCAP_HISTOGRAM_LIST(X)
 #undef X
+    struct fcap_delays delays; /* FCAP_DELAY_LIST, as histograms in seconds, and the stages */
 };
 
 /* Copies counters and gauges; called by the worker about once a second, so that the page never

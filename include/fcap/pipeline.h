@@ -8,6 +8,7 @@
 #define FCAP_PIPELINE_H
 
 #include "fcap/counters.h"
+#include "fcap/delays.h"
 #include "fcap/meta.h"
 #include "fcap/ports.h"
 #include "fcap/status.h"
@@ -60,6 +61,8 @@ struct fcap_settings {
      * the pipeline's thread; NULL: not wanted. */
     void (*alive)(void *context);
     void *alive_context; /* borrowed */
+    /* CPU time of the calling thread; NULL: the stages of a step are not measured. */
+    int64_t (*cpu_ns)(void);
 };
 
 /* The defaults of every field but windows, profile and key_pattern. */
@@ -104,6 +107,7 @@ const char *fcap_pipeline_error(const struct fcap_pipeline *pipeline);
 
 /* Read by any thread. */
 const struct fcap_counters *fcap_pipeline_counters(const struct fcap_pipeline *pipeline);
+const struct fcap_delays *fcap_pipeline_delays(const struct fcap_pipeline *pipeline);
 
 /* What a task may claim to readers (fc:meta), for metrics and /readyz. */
 struct fcap_task_report {

@@ -44,6 +44,9 @@ struct fcap_user {
     uint64_t erased_commit; /* chunks numbered <= this do not exist for the user */
     uint64_t hash;
     int64_t partial_newest_ms; /* newest event left out by limits.ads_per_user, or NONE */
+    /* Of what waits to be sent, for the delays: 0: nothing. */
+    int64_t fresh_ms; /* timestamp of the oldest record */
+    int64_t due_ms;   /* when the first event left its window */
     /* Encoding a chunk. */
     uint64_t chunk_part;
     uint32_t chunk_reference;

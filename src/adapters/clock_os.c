@@ -19,6 +19,13 @@ int64_t fcap_clock_os_monotonic_ms(void)
     return read_ms(CLOCK_MONOTONIC);
 }
 
+int64_t fcap_clock_os_thread_cpu_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static int64_t port_wall_ms(struct fcap_clock *clock)
 {
     (void)clock;

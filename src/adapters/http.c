@@ -295,6 +295,7 @@ static int wait_ms(const struct fcap_http *http, int64_t now_ms)
 static void *serve(void *context)
 {
     struct fcap_http *http = context;
+    (void)pthread_setname_np(pthread_self(), "http");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     FCAP_ASSERT(info != NULL);
     for (;;) {

@@ -162,6 +162,7 @@ static void wait_for_work(struct kafka_helper *helper)
 static void *run(void *context)
 {
     struct kafka_helper *helper = context;
+    (void)pthread_setname_np(pthread_self(), "kafka-helper");
     pthread_mutex_lock(&helper->lock);
     while (!helper->stop) {
         bool may_ask = fcap_lab_monotonic_ms() >= helper->retry_at_ms;

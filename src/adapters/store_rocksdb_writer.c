@@ -184,6 +184,7 @@ static void serve(struct writer *writer)
 static void *writer_run(void *context)
 {
     struct writer writer = {.db = context, .changes = rocksdb_writebatch_create()};
+    (void)pthread_setname_np(pthread_self(), "store-writer");
     struct fcap_store_rocksdb *db = writer.db;
     (void)pthread_mutex_lock(&db->lock);
     while (!db->stopping || db->queue_first != NULL) {
@@ -248,6 +249,7 @@ static void keeper_wait(struct fcap_store_rocksdb *db, int64_t deadline_us)
 static void *keeper_run(void *context)
 {
     struct fcap_store_rocksdb *db = context;
+    (void)pthread_setname_np(pthread_self(), "store-keeper");
     int64_t synced_at_us = store_monotonic_us();
     (void)pthread_mutex_lock(&db->lock);
     while (!db->stopping) {

@@ -7,11 +7,16 @@
 /* What producers write before 2001 is no time but a unit error, a zero or "none". */
 #define USABLE_FROM_MS INT64_C(978307200000)
 
+static bool is_trusted_time(const struct fcap_pipeline *pipeline, int64_t timestamp_ms)
+{
+    return timestamp_ms >= USABLE_FROM_MS &&
+           timestamp_ms <= core_latest_ms(pipeline) + pipeline->settings.future_skew_ms;
+}
+
 /* It decides nothing about the record, but an initial load would look for offsets by such times. */
 static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_record *record)
 {
-    if (record->timestamp_ms < USABLE_FROM_MS ||
-        record->timestamp_ms > core_latest_ms(pipeline) + pipeline->settings.future_skew_ms) {
+    if (!is_trusted_time(pipeline, record->timestamp_ms)) {
         FCAP_COUNT(pipeline->counters.untrusted_times, 1);
     }
 }
@@ -299,7 +304,11 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
             return FCAP_REJECT_DUPLICATE;
         }
     }
-    return count(task, user, event);
+    enum fcap_reject reject = count(task, user, event);
+    if (reject == FCAP_REJECT_NONE && is_trusted_time(pipeline, record->timestamp_ms)) {
+        push_note_record(user, record->timestamp_ms);
+    }
+    return reject;
 }
 
 /* Two partitions with the same user would be two clocks and one key. */

@@ -10,6 +10,7 @@
 #include "fcap/assert.h"
 #include "fcap/chunk.h"
 #include "fcap/counters.h"
+#include "fcap/delays.h"
 #include "fcap/key.h"
 #include "fcap/meta.h"
 #include "fcap/mutant.h"
@@ -102,6 +103,8 @@ struct flight {
     struct fcap_task *task; /* NULL: the task has gone */
     struct fcap_user *user; /* NULL: an epoch, or the task has gone */
     uint64_t mark;
+    int64_t fresh_ms; /* as in the user, of the user's last window; 0: none */
+    int64_t due_ms;
     uint8_t window;
 };
 
@@ -226,6 +229,8 @@ struct fcap_pipeline {
     struct fcap_sink_handler sink_handler;
     struct fcap_key_template key_template;
     struct fcap_counters counters;
+    struct fcap_delays delays;
+    int64_t stage_ns; /* when the stage under way began; 0: this step is not measured */
     struct fcap_error error;
     enum fcap_status failure; /* FATAL once something cannot go on */
 
@@ -354,6 +359,10 @@ int64_t clock_target(struct fcap_task *task);
 
 /* push.c */
 void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind queue);
+/* The user's next push shows a record of this time (Unix epoch), */
+void push_note_record(struct fcap_user *user, int64_t timestamp_ms);
+/* or that an event has left a window at that time. */
+void push_note_due(struct fcap_user *user, int64_t due_ms);
 void push_unqueue(struct fcap_pipeline *pipeline, struct fcap_user *user);
 void push_forget(struct fcap_pipeline *pipeline, struct fcap_task *task);
 void push_send(struct fcap_pipeline *pipeline);

@@ -79,6 +79,7 @@ static enum fcap_status take_off(struct fcap_task *task, size_t window,
     }
     user_touch(user);
     push_mark(user, 1u << window, QUEUE_SECOND);
+    push_note_due(user, event->time_ms + task->meta.windows[window].length_ms);
     return FCAP_OK;
 }
 

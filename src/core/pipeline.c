@@ -387,13 +387,34 @@ static int source_patience_ms(const struct fcap_pipeline *pipeline, int wait_ms)
     return busy && wait_ms > 1 ? 1 : wait_ms;
 }
 
+/* --- where the CPU time goes --- */
+
+static void stages_begin(struct fcap_pipeline *pipeline)
+{
+    bool is_measured =
+        pipeline->settings.cpu_ns != NULL && pipeline->counters.steps % FCAP_STAGE_EVERY == 0;
+    pipeline->stage_ns = is_measured ? pipeline->settings.cpu_ns() : 0;
+}
+
+static void stage_end(struct fcap_pipeline *pipeline, enum fcap_stage stage)
+{
+    if (pipeline->stage_ns != 0) {
+        int64_t now_ns = pipeline->settings.cpu_ns();
+        FCAP_COUNT(pipeline->delays.stage_cpu_ns[stage],
+                   (now_ns - pipeline->stage_ns) * FCAP_STAGE_EVERY);
+        pipeline->stage_ns = now_ns;
+    }
+}
+
 static enum fcap_status project_and_commit(struct fcap_pipeline *pipeline, int wait_ms)
 {
     enum fcap_status status = move_tasks(pipeline);
+    stage_end(pipeline, FCAP_STAGE_expire);
     if (status != FCAP_OK) {
         return status;
     }
     push_send(pipeline);
+    stage_end(pipeline, FCAP_STAGE_push);
     bool took_records =
         pipeline->records_left < pipeline->settings.records_per_step && !pipeline->backpressure;
     serve_sink(pipeline, has_flights(pipeline) && !took_records && wait_ms > 0 ? 1 : 0);
@@ -402,8 +423,10 @@ static enum fcap_status project_and_commit(struct fcap_pipeline *pipeline, int w
         push_close_mark(pipeline);
     }
     push_settle_marks(pipeline);
+    stage_end(pipeline, FCAP_STAGE_redis);
     status = commit_step(pipeline, 0);
     fcap_cache_evict(&pipeline->cache, EVICT_MAX);
+    stage_end(pipeline, FCAP_STAGE_commit);
     return status;
 }
 
@@ -414,6 +437,7 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
     }
     FCAP_COUNT(pipeline->counters.steps, 1);
     pipeline->gave_up = false;
+    stages_begin(pipeline);
     read_clocks(pipeline);
     if (!pipeline->sink_state.time_known) {
         /* Without Redis TIME nothing may be counted: T cannot be placed. Not even a group is
@@ -423,6 +447,7 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
         return FCAP_OK;
     }
     enum fcap_status status = serve_source(pipeline, source_patience_ms(pipeline, wait_ms));
+    stage_end(pipeline, FCAP_STAGE_read);
     if (status != FCAP_OK) {
         return status;
     }
@@ -481,6 +506,11 @@ const char *fcap_pipeline_error(const struct fcap_pipeline *pipeline)
 const struct fcap_counters *fcap_pipeline_counters(const struct fcap_pipeline *pipeline)
 {
     return &pipeline->counters;
+}
+
+const struct fcap_delays *fcap_pipeline_delays(const struct fcap_pipeline *pipeline)
+{
+    return &pipeline->delays;
 }
 
 static void fill_report(struct fcap_task *task, struct fcap_task_report *report)

@@ -86,6 +86,56 @@ void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind ki
     send_early(user);
 }
 
+static void keep_oldest(int64_t *oldest_ms, int64_t time_ms)
+{
+    if (*oldest_ms == 0 || time_ms < *oldest_ms) {
+        *oldest_ms = time_ms;
+    }
+}
+
+void push_note_record(struct fcap_user *user, int64_t timestamp_ms)
+{
+    if (user->push_queue == QUEUE_FIRST || user->push_queue == QUEUE_SECOND) {
+        keep_oldest(&user->fresh_ms, timestamp_ms);
+    }
+}
+
+void push_note_due(struct fcap_user *user, int64_t due_ms)
+{
+    if (user->push_queue == QUEUE_FIRST || user->push_queue == QUEUE_SECOND) {
+        keep_oldest(&user->due_ms, due_ms);
+    }
+}
+
+/* The delays end with the answer to the last of the user's pushes: all windows are shown then. */
+static void hand_over_delays(struct fcap_pipeline *pipeline, struct fcap_user *user)
+{
+    if (user->flights > 0) {
+        struct flight *last =
+            &pipeline->flights[(pipeline->flight_next - 1) % pipeline->flight_capacity];
+        if (last->user == user) {
+            last->fresh_ms = user->fresh_ms;
+            last->due_ms = user->due_ms;
+        }
+    }
+    user->fresh_ms = 0;
+    user->due_ms = 0;
+}
+
+static void observe_delays(struct fcap_pipeline *pipeline, const struct flight *flight)
+{
+    if (flight->fresh_ms == 0 && flight->due_ms == 0) {
+        return;
+    }
+    int64_t now_ms = pipeline->ports.clock->wall_ms(pipeline->ports.clock);
+    if (flight->fresh_ms != 0) {
+        fcap_delay_observe(&pipeline->delays.freshness_seconds, now_ms - flight->fresh_ms);
+    }
+    if (flight->due_ms != 0) {
+        fcap_delay_observe(&pipeline->delays.expiry_lateness_seconds, now_ms - flight->due_ms);
+    }
+}
+
 /* Takes a user out of its queue, with its obligation. */
 void push_unqueue(struct fcap_pipeline *pipeline, struct fcap_user *user)
 {
@@ -98,6 +148,8 @@ void push_unqueue(struct fcap_pipeline *pipeline, struct fcap_user *user)
     }
     user->push_queue = QUEUE_NONE;
     user->push_mask = 0;
+    user->fresh_ms = 0;
+    user->due_ms = 0;
 }
 
 /* A push that was not done: its user x window is dirty again, for the mark that waits for it. */
@@ -106,6 +158,12 @@ static void push_again(struct fcap_pipeline *pipeline, const struct flight *flig
     struct fcap_user *user = flight->user;
     bool queued = user->push_queue != QUEUE_NONE;
     push_mark(user, 1u << flight->window, QUEUE_SECOND);
+    if (flight->fresh_ms != 0) {
+        push_note_record(user, flight->fresh_ms);
+    }
+    if (flight->due_ms != 0) {
+        push_note_due(user, flight->due_ms);
+    }
     if (!queued || user->push_mark > flight->mark) {
         --*outstanding(pipeline, user->push_mark);
         user->push_mark = flight->mark; /* The flight's obligation becomes the queue's. */
@@ -191,7 +249,10 @@ static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user)
             if (flight == NULL || sink->ops->push(sink, &push) != FCAP_OK) {
                 return false;
             }
-            *flight = (struct flight){user->task, user, user->push_mark, (uint8_t)window};
+            *flight = (struct flight){.task = user->task,
+                                      .user = user,
+                                      .mark = user->push_mark,
+                                      .window = (uint8_t)window};
             pipeline->flight_next++;
             ++*outstanding(pipeline, user->push_mark);
             user->flights++;
@@ -206,6 +267,7 @@ static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user)
         }
         user->push_mask = (uint16_t)(user->push_mask & (user->push_mask - 1));
     }
+    hand_over_delays(pipeline, user);
     push_unqueue(pipeline, user);
     return true;
 }
@@ -280,6 +342,7 @@ void push_acked(void *context, uint64_t token, enum fcap_push_result result, int
     }
     flight->user->flights--;
     if (result == FCAP_PUSH_DONE) {
+        observe_delays(pipeline, flight);
         --*outstanding(pipeline, flight->mark);
         FCAP_POINT(push_acked);
     } else {

@@ -34,6 +34,7 @@ struct fcap_worker_view {
     struct fcap_counters counters;
     struct fcap_pipeline_sizes sizes;
     struct fcap_histogram step_seconds;
+    struct fcap_delays delays;
     const char *stall; /* no record was taken since `stall_since_ms`, and why; NULL: none */
     int64_t stall_since_ms;
     struct fcap_sink_redis_status sink;

@@ -44,6 +44,7 @@ void fcap_log_init(struct fcap_log_settings settings)
 void fcap_log_thread(const char *name)
 {
     (void)snprintf(thread_name, sizeof thread_name, "%s", name); /* Cutting is meant. */
+    (void)pthread_setname_np(pthread_self(), thread_name);       /* Too long: it has none. */
 }
 
 bool fcap_log_is_on(enum fcap_log_level level)

@@ -37,6 +37,17 @@ static const struct family histogram_families[] = {
 #undef X
 };
 
+static const struct family delay_families[] = {
+#define X(name, text) {"fcapd_" #name, "histogram", text, MS, offsetof(struct fcap_delays, name)},
+    FCAP_DELAY_LIST(X)
+#undef X
+};
+
+static const struct family stages = {
+    "fcapd_stage_cpu_seconds_total", "counter",
+    "CPU time of the worker's thread by stage of its steps; one step of 16 is measured, for all",
+    MS, 0};
+
 /* Those of the process have no worker; the page fills them by hand. */
 enum process_family { BUILD, START, READY, DROPPED };
 static const struct family process_families[] = {
@@ -258,6 +269,57 @@ static void put_histogram(struct fcap_buffer *page, const char *name,
     put_unsigned(page, count);
 }
 
+static void put_delays(struct fcap_buffer *page, const char *name,
+                       const struct fcap_delay_histogram *histogram,
+                       struct fcap_metrics_label worker)
+{
+    uint64_t sum_ms = fcap_counter_read(&histogram->sum_ms);
+    uint64_t count = 0;
+    for (size_t i = 0; i <= FCAP_DELAY_BUCKETS; i++) {
+        char bound[24] = "+Inf";
+        if (i < FCAP_DELAY_BUCKETS) {
+            int64_t bound_ms = fcap_delay_bound_ms(i);
+            (void)snprintf(bound, sizeof bound, "%" PRId64 ".%03" PRId64, bound_ms / 1000,
+                           bound_ms % 1000); /* It fits. */
+        }
+        const struct fcap_metrics_label labels[2] = {worker, {"le", bound}};
+        count += fcap_counter_read(&histogram->counts[i]);
+        put_name(page, name, "_bucket", labels, 2);
+        put_unsigned(page, count);
+    }
+    put_name(page, name, "_sum", &worker, 1);
+    put_decimal(page, (int64_t)sum_ms, 1000, 3);
+    put_name(page, name, "_count", &worker, 1);
+    put_unsigned(page, count);
+}
+
+/* Delays, and the stages' CPU time. */
+static void put_all_delays(struct fcap_buffer *page,
+                           const struct fcap_worker_metrics *const *workers, size_t count)
+{
+    char text[24];
+    for (size_t i = 0; i < COUNT_OF(delay_families); i++) {
+        head_of(page, &delay_families[i]);
+        for (size_t k = 0; k < count; k++) {
+            const char *place = (const char *)&workers[k]->delays + delay_families[i].offset;
+            put_delays(page, delay_families[i].name,
+                       (const struct fcap_delay_histogram *)(const void *)place,
+                       label_of_worker(k, text, sizeof text));
+        }
+    }
+    head_of(page, &stages);
+    for (size_t k = 0; k < count; k++) {
+        for (int stage = 0; stage < FCAP_STAGE_COUNT; stage++) {
+            const struct fcap_metrics_label labels[2] = {
+                label_of_worker(k, text, sizeof text),
+                {"stage", fcap_stage_name((enum fcap_stage)stage)}};
+            uint64_t cpu_ns = fcap_counter_read(&workers[k]->delays.stage_cpu_ns[stage]);
+            put_name(page, stages.name, "", labels, 2);
+            put_decimal(page, (int64_t)(cpu_ns / 1000), 1000000, 6);
+        }
+    }
+}
+
 /* One sample of a family for one worker. */
 static void put_worker(struct fcap_buffer *page, const struct family *family,
                        const struct fcap_worker_metrics *metrics, struct fcap_metrics_label worker)
@@ -306,4 +368,5 @@ void fcap_metrics_page(const struct fcap_metrics_process *process,
     put_families(page, &rejected, 1, workers, workers_count);
     put_families(page, gauge_families, COUNT_OF(gauge_families), workers, workers_count);
     put_families(page, histogram_families, COUNT_OF(histogram_families), workers, workers_count);
+    put_all_delays(page, workers, workers_count);
 }

@@ -299,6 +299,7 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
         const struct fcap_worker_view *view = &settings->views[k];
         metrics[k].counters = view->counters;
         metrics[k].step_seconds = view->step_seconds;
+        metrics[k].delays = view->delays;
         fcap_gauges_set_sizes(&metrics[k].gauges, &view->sizes);
         for (size_t i = 0; i < view->task_count; i++) {
             fcap_gauges_add_task(&metrics[k].gauges, &view->tasks[i].report);

@@ -108,6 +108,7 @@ static void fill_from_pipeline(struct fcap_worker *worker)
     struct fcap_worker_view *view = &worker->view;
     const struct fcap_counters before = view->counters;
     view->counters = *fcap_pipeline_counters(worker->pipeline);
+    view->delays = *fcap_pipeline_delays(worker->pipeline);
     fcap_pipeline_sizes(worker->pipeline, &view->sizes);
     view->task_count = 0;
     fcap_pipeline_report(worker->pipeline, add_task, view);
@@ -246,6 +247,7 @@ static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_er
     worker->settings.keyed_look = worker->shared.keyed_look;
     worker->settings.alive = beat;
     worker->settings.alive_context = worker;
+    worker->settings.cpu_ns = fcap_clock_os_thread_cpu_ns;
     struct fcap_ports ports = {
         .clock = fcap_clock_os(),
         .decoder = &worker->hot.port,

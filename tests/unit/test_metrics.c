@@ -164,6 +164,32 @@ static void makes_histograms(void **state)
     free(page);
 }
 
+static void shows_delays_and_stages(void **state)
+{
+    (void)state;
+    static struct fcap_worker_metrics metrics;
+    fcap_delay_observe(&metrics.delays.freshness_seconds, 3);
+    fcap_delay_observe(&metrics.delays.freshness_seconds, 1024);
+    fcap_delay_observe(&metrics.delays.expiry_lateness_seconds, 200000);
+    for (int i = 0; i < FCAP_STAGE_COUNT; i++) {
+        metrics.delays.stage_cpu_ns[i] = 1000000000u * (uint64_t)(i + 1) + 2500;
+    }
+    const struct fcap_worker_metrics *workers[1] = {&metrics};
+    char *page = page_of(workers, 1);
+    assert_has(page, "# TYPE fcapd_freshness_seconds histogram\n"
+                     "fcapd_freshness_seconds_bucket{worker=\"0\",le=\"0.000\"} 0\n");
+    assert_has(page, "fcapd_freshness_seconds_bucket{worker=\"0\",le=\"0.003\"} 1\n");
+    assert_has(page, "fcapd_freshness_seconds_bucket{worker=\"0\",le=\"1.023\"} 1\n"
+                     "fcapd_freshness_seconds_bucket{worker=\"0\",le=\"1.151\"} 2\n");
+    assert_has(page, "fcapd_freshness_seconds_sum{worker=\"0\"} 1.027\n"
+                     "fcapd_freshness_seconds_count{worker=\"0\"} 2\n");
+    assert_has(page, "fcapd_expiry_lateness_seconds_bucket{worker=\"0\",le=\"131.071\"} 0\n"
+                     "fcapd_expiry_lateness_seconds_bucket{worker=\"0\",le=\"+Inf\"} 1\n");
+    assert_has(page, "fcapd_stage_cpu_seconds_total{worker=\"0\",stage=\"read\"} 1.000002\n"
+                     "fcapd_stage_cpu_seconds_total{worker=\"0\",stage=\"expire\"} 2.000002\n");
+    free(page);
+}
+
 static void prints_milliseconds_exactly(void **state)
 {
     (void)state;
@@ -279,6 +305,7 @@ int main(void)
         cmocka_unit_test(tells_about_the_process),
         cmocka_unit_test(fills_gauges),
         cmocka_unit_test(makes_histograms),
+        cmocka_unit_test(shows_delays_and_stages),
         cmocka_unit_test(prints_milliseconds_exactly),
         cmocka_unit_test(keeps_the_format),
         cmocka_unit_test(reads_while_a_worker_writes),
