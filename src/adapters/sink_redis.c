@@ -207,7 +207,7 @@ static enum fcap_status redis_push(struct fcap_sink *base, const struct fcap_pus
 
 /* --- reading ------------------------------------------------------------------------------ */
 
-static void refused(struct sink_redis *sink, uint64_t number)
+static void refused(struct sink_redis *sink, enum sink_op op, uint64_t number)
 {
     const char *text = (const char *)sink->reply.text.data;
     enum fcap_sink_redis_error error = fcap_sink_redis_error_of(text, sink->reply.text.size);
@@ -215,6 +215,7 @@ static void refused(struct sink_redis *sink, uint64_t number)
     if (sink_error_action(error) == SINK_ACTION_RECONNECT && sink->phase == SINK_READY) {
         sink->phase = SINK_RETIRING;
     }
+    sink->pause_op = op;
     if (sink->pause_ms > 0 && number < sink->pause_wave) {
         return;
     }
@@ -231,13 +232,14 @@ static void push_answered(struct sink_redis *sink, const struct fcap_sink_handle
     enum fcap_push_result result = FCAP_PUSH_DONE;
     sink->pushes_in_flight--;
     if (sink->reply.type == REDIS_REPLY_ERROR) {
-        refused(sink, number);
+        refused(sink, entry.op, number);
         sink->now.counters.acks_refused++;
         result = FCAP_PUSH_REFUSED;
     } else {
         sink->now.counters.acks_done++;
-        /* UNLINK proves nothing: it passes also when memory is full. */
-        if (sink->pause_ms > 0 && number >= sink->pause_wave && entry.op != SINK_OP_PUSH_UNLINK) {
+        /* UNLINK proves nothing about others: it passes also when memory is full. */
+        bool is_proof = entry.op != SINK_OP_PUSH_UNLINK || sink->pause_op == SINK_OP_PUSH_UNLINK;
+        if (sink->pause_ms > 0 && number >= sink->pause_wave && is_proof) {
             sink->pause_ms = 0;
             sink_error_over(sink);
         }
