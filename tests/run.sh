@@ -305,8 +305,8 @@ if build build-gcc build --preset ci; then
     facts
     tests fast build -L '^(unit|contract)$' -j "$jobs"
     tests other build -LE '^(unit|contract|integration)$'
-    # What needs the machine for itself says so (PROCESSORS, RUN_SERIAL).
-    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs : 4))"
+    # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
+    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs + 1 : 5))"
 fi
 if build build-asan build-asan --preset asan; then
     tests asan build-asan -L '^(unit|contract|sim|fuzz)$' -j "$jobs"
