@@ -98,7 +98,7 @@ run() {
 # and, when it cannot be run, "skipped: ..." (why).
 told() { # LOG
     sed -n 's/^result: //p; s/^skipped: //p' "$1" 2>/dev/null | tr '\t' ' ' |
-        awk '{ printf "%s%s", NR > 1 ? "; " : "", $0 }'
+        awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $0 }'
 }
 
 row() { # STAGE TEST passed|failed|skipped FUNCTIONS SECONDS TEXT: a line of results.tsv
