@@ -20,6 +20,8 @@ static const struct fcap_command commands[] = {
      FCAP_TAKES_CONFIG | FCAP_TAKES_CHECK, fcap_command_check},
     {"inspect", "show what the state holds, and one user's counts",
      FCAP_TAKES_CONFIG | FCAP_TAKES_INSPECT, fcap_command_inspect},
+    {"demo", "run it all in a small world of its own, watch it, recount every key", FCAP_TAKES_REST,
+     fcap_command_demo},
     {"version", "show the versions of this program and its libraries", 0, fcap_command_version},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
@@ -32,7 +34,8 @@ static int usage(FILE *file)
                       (commands[i].takes & FCAP_TAKES_CHECK) != 0 ? " [--offline] [--effective]"
                       : (commands[i].takes & FCAP_TAKES_INSPECT) != 0
                           ? " [--user ID] [--partition N]"
-                          : "");
+                      : (commands[i].takes & FCAP_TAKES_REST) != 0 ? " [--help]"
+                                                                   : "");
     }
     return file == stdout ? FCAP_EXIT_OK : FCAP_EXIT_USAGE;
 }

@@ -62,6 +62,11 @@ bool fcap_arguments_parse(const struct fcap_command *command, int count, char **
                           struct fcap_arguments *ret_arguments)
 {
     *ret_arguments = (struct fcap_arguments){.partition = -1};
+    if ((command->takes & FCAP_TAKES_REST) != 0) {
+        ret_arguments->rest_count = count;
+        ret_arguments->rest = texts;
+        return true;
+    }
     for (int i = 0; i < count; i++) {
         bool is_known = false;
         const char *value = i + 1 < count ? texts[i + 1] : NULL;

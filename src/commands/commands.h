@@ -18,6 +18,8 @@ struct fcap_arguments {
     int32_t partition; /* --partition; -1: all */
     bool is_offline;   /* --offline */
     bool is_effective; /* --effective */
+    int rest_count;    /* with FCAP_TAKES_REST: all of them, unread */
+    char *const *rest;
 };
 
 /* What a command takes besides -c and --set. */
@@ -25,6 +27,7 @@ enum {
     FCAP_TAKES_CONFIG = 1,
     FCAP_TAKES_CHECK = 2,   /* --offline --effective */
     FCAP_TAKES_INSPECT = 4, /* --user --partition */
+    FCAP_TAKES_REST = 8,    /* reads its arguments itself */
 };
 
 struct fcap_command {
@@ -45,6 +48,7 @@ bool fcap_arguments_load(const struct fcap_arguments *arguments, struct fcap_con
 struct fcap_daemon_result fcap_command_run(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_demo(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_version(const struct fcap_arguments *arguments);
 
 #endif

@@ -142,6 +142,13 @@ void redis_reader_scan(struct redis_reader *reader, const char *pattern,
     } while (strcmp(cursor, "0") != 0);
 }
 
+void redis_reader_unlink(struct redis_reader *reader, const char *key)
+{
+    const char *words[] = {"UNLINK", key};
+    queue(reader, 2, words);
+    freeReplyObject(reply_of(reader));
+}
+
 struct found {
     char **keys;
     size_t count;

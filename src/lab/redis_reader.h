@@ -41,6 +41,8 @@ void redis_reader_drop(struct redis_seen *seen, size_t count);
 void redis_reader_scan(struct redis_reader *reader, const char *pattern,
                        void (*each)(void *context, const char *key), void *context);
 
+/* Removes one key, which may not be there. */
+void redis_reader_unlink(struct redis_reader *reader, const char *key);
 /* Removes every key that matches, and gives how many there were. */
 size_t redis_reader_remove(struct redis_reader *reader, const char *pattern);
 
