@@ -75,6 +75,7 @@ enum fcap_status store_raw_options_check(const char *text, struct fcap_error *er
         {"allow_2pc", ours},
         {"manual_wal_flush", ours},
         {"unordered_write", ours},
+        {"memtable_insert_with_hint_prefix_extractor", ours},
         {"best_efforts_recovery", ours},
         {"rate_limiter_bytes_per_sec", setting},
         {"rate_limiter", setting},
@@ -397,9 +398,7 @@ static enum fcap_status check_family(const char *text, const struct fcap_store_s
         fcap_bytes_equal(found, fcap_bytes_of("nullptr"))) {
         status = fcap_error_set(error, FCAP_CONFIG, "%s: RocksDB uses no filter", section);
     }
-    if (status == FCAP_OK && (index == FCAP_FAMILY_USERS || index == FCAP_FAMILY_ADS) &&
-        !is_overridden(raws[0], "memtable_insert_with_hint") &&
-        !is_overridden(raws[1], "memtable_insert_with_hint")) {
+    if (status == FCAP_OK && (index == FCAP_FAMILY_USERS || index == FCAP_FAMILY_ADS)) {
         status = check_raw(text, STORE_INSERT_HINT, index, error);
     }
     return status == FCAP_OK ? check_raw(text, family->options, index, error) : status;

@@ -185,7 +185,26 @@ static void set_database(rocksdb_options_t *options, const struct fcap_store_set
     }
 }
 
-/* Applies raw options on top; replaces *options. */
+/* Applies options as text on top; replaces *options. */
+static enum fcap_status apply_text(rocksdb_options_t **options, const char *raw, const char *name,
+                                   struct fcap_error *error)
+{
+    char *text = NULL;
+    rocksdb_options_t *changed = rocksdb_options_create();
+    rocksdb_get_options_from_string(*options, raw, changed, &text);
+    if (text != NULL) {
+        enum fcap_status status =
+            fcap_error_set(error, FCAP_CONFIG, "%s: RocksDB refuses it: %s", name, text);
+        rocksdb_free(text);
+        rocksdb_options_destroy(changed);
+        return status;
+    }
+    rocksdb_options_destroy(*options);
+    *options = changed;
+    return FCAP_OK;
+}
+
+/* The same for raw options of the configuration. */
 static enum fcap_status apply_raw(rocksdb_options_t **options, const char *raw, const char *name,
                                   struct fcap_error *error)
 {
@@ -197,18 +216,7 @@ static enum fcap_status apply_raw(rocksdb_options_t **options, const char *raw, 
         fcap_error_prefix(error, name);
         return status;
     }
-    char *text = NULL;
-    rocksdb_options_t *changed = rocksdb_options_create();
-    rocksdb_get_options_from_string(*options, raw, changed, &text);
-    if (text != NULL) {
-        status = fcap_error_set(error, FCAP_CONFIG, "%s: RocksDB refuses it: %s", name, text);
-        rocksdb_free(text);
-        rocksdb_options_destroy(changed);
-        return status;
-    }
-    rocksdb_options_destroy(*options);
-    *options = changed;
-    return FCAP_OK;
+    return apply_text(options, raw, name, error);
 }
 
 static enum fcap_status check_settings(const struct fcap_store_settings *settings,
@@ -281,7 +289,7 @@ enum fcap_status store_options_make(const struct fcap_store_settings *settings, 
         options.families[i] = rocksdb_options_create();
         set_family(options.families[i], &settings->families[i], options.cache);
         if (i == FCAP_FAMILY_USERS || i == FCAP_FAMILY_ADS) {
-            status = apply_raw(&options.families[i], STORE_INSERT_HINT, name, error);
+            status = apply_text(&options.families[i], STORE_INSERT_HINT, name, error);
         }
         if (status == FCAP_OK) {
             status = apply_raw(&options.families[i], settings->options, "rocksdb.options", error);

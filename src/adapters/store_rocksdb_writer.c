@@ -31,6 +31,7 @@ static void add_entry(struct writer *writer, const struct fcap_batch *batch, siz
         rocksdb_writebatch_delete_cf(writer->changes, family, key, entry->key_size);
         break;
     case FCAP_CHANGE_DELETE_RANGE:
+        FCAP_ASSERT(entry->key_size < STORE_INSERT_HINT_BYTES); /* Or RocksDB writes astray. */
         rocksdb_writebatch_delete_range_cf(writer->changes, family, key, entry->key_size, value,
                                            entry->value_size);
         break;

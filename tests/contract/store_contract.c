@@ -161,6 +161,23 @@ static void scan_keeps_order_and_bounds(void **state)
     fcap_batch_done(&batch);
 }
 
+static bool count_key(void *context, struct fcap_bytes key, struct fcap_bytes value)
+{
+    (void)key;
+    (void)value;
+    ++*(size_t *)context;
+    return true;
+}
+
+static size_t count_keys(enum fcap_family family)
+{
+    size_t count = 0;
+    assert_int_equal(
+        fixture.store->ops->scan(fixture.store, family, text(""), text("\x01"), count_key, &count),
+        FCAP_OK);
+    return count;
+}
+
 static void changes_of_a_batch_apply_in_order(void **state)
 {
     (void)state;
@@ -185,6 +202,40 @@ static void changes_of_a_batch_apply_in_order(void **state)
     expect(fixture.store, FCAP_FAMILY_ADS, "c", "3");
     expect(fixture.store, FCAP_FAMILY_ADS, "d", "1"); /* The end is exclusive. */
     expect_scan(FCAP_FAMILY_ADS, "", "", 0, "a,c,d,");
+    fcap_batch_done(&batch);
+}
+
+/* As the first commit of a partition whose old state is worth nothing: RocksDB 7.8 mixed up where
+ * to insert keys and where ranges when both began with the same bytes. */
+static void a_partition_is_deleted_and_filled_again(void **state)
+{
+    enum { ROUNDS = 4, KEYS = 200, PARTITIONS = 2 };
+    static const enum fcap_family families[] = {FCAP_FAMILY_META, FCAP_FAMILY_USERS,
+                                                FCAP_FAMILY_ADS};
+    (void)state;
+    struct fcap_batch batch = {0};
+    claim(fixture.store, 1, 1);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        fcap_batch_clear(&batch);
+        fcap_batch_section(&batch, 1, 1, round + 1);
+        for (size_t i = 0; i < 3 * PARTITIONS * KEYS; i++) {
+            char key[] = {'\0', (char)('1' + i / KEYS % PARTITIONS), (char)('a' + i % KEYS / 20),
+                          (char)('a' + i % KEYS % 20), (char)('0' + round)};
+            char next[] = {'\0', (char)(key[1] + 1)};
+            enum fcap_family family = families[i / KEYS / PARTITIONS];
+            if (i % KEYS == 0) {
+                fcap_batch_add(&batch, family, FCAP_CHANGE_DELETE_RANGE,
+                               (struct fcap_bytes){(const uint8_t *)key, 2},
+                               (struct fcap_bytes){(const uint8_t *)next, 2});
+            }
+            fcap_batch_add(&batch, family, FCAP_CHANGE_PUT,
+                           (struct fcap_bytes){(const uint8_t *)key, sizeof key}, text("x"));
+        }
+        assert_int_equal(commit(fixture.store, &batch), FCAP_OK);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(count_keys(families[i]), PARTITIONS * KEYS);
+        }
+    }
     fcap_batch_done(&batch);
 }
 
@@ -506,6 +557,7 @@ int store_contract_run(const char *name, const struct store_contract_subject *su
         TEST(get_tells_absent_from_empty),
         TEST(scan_keeps_order_and_bounds),
         TEST(changes_of_a_batch_apply_in_order),
+        TEST(a_partition_is_deleted_and_filled_again),
         TEST(sections_of_ended_assignments_are_refused),
         TEST(a_claim_counts_for_batches_already_waiting),
         TEST(the_newer_claim_wins),
