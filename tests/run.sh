@@ -317,8 +317,10 @@ code=$?
 took="$(($(date +%s) - started)) s"
 if [ $code -eq 77 ]; then
     report "debian13: $(tail -n 1 "$logs/debian13.log")" skipped
+    row check debian13 skipped 1 0 "$(tail -n 1 "$logs/debian13.log")"
 else
     count_log debian13 "$logs/debian13.log"
+    fact debian13 "$(sed -n 's/^with: //p' "$logs/debian13.log")"
     if [ $code -ne 0 ] || [ "$stage_passed" -eq 0 ]; then
         report "debian13 ($took)" failed "$logs/debian13.log"
     else

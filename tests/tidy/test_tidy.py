@@ -9,6 +9,7 @@ import tempfile
 
 TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
 CLANG = os.path.join(os.path.dirname(TIDY), "clang.py")
+DOCS = os.path.join(os.path.dirname(TIDY), "docs.py")
 CLEAN = {
     "src/core/good.c": '#include "fcap/good.h"\n\n#include <string.h>\n\nint good(const char *text)\n'
                        '{\n    /* sleep(1) and atoi(x) in a comment are fine. */\n'
@@ -105,6 +106,40 @@ def check_symbols():
     return good
 
 
+def check_docs():
+    """docs.py on a copy of the real documents, with one broken promise each."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(TIDY)))
+    good = True
+    for path, text, finding in (
+            ("README.md", "", None),
+            ("README.md", "[x](docs/GONE.md)\n", "no such file: docs/GONE.md"),
+            ("docs/HACKING.md", "`src/core/gone.c`\n", "no such file: src/core/gone.c"),
+            ("docs/OPERATING.md", "`fcapd_gone_total`\n", "no such metric: fcapd_gone_total"),
+            ("docs/DATA.md", "`redis.gone`\n", "no such key: redis.gone"),
+            ("docs/OPERATING.md", "`fcapd vanish -c FILE`\n", "no such command: fcapd vanish"),
+            ("docs/OPERATING.md", "`--gone`\n", "no such option: --gone"),
+            ("docs/OPERATING.md", "## Reasons of /readyz\n| `the moon is away` | | |\n## x\n",
+             "the tables of reasons and stalls are not there")):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("src", "tests", "include", "bench", "config"):
+                os.symlink(os.path.join(root, name), os.path.join(folder, name))
+            shutil.copytree(os.path.join(root, "docs"), os.path.join(folder, "docs"))
+            for name in ("README.md", "LICENSE"):
+                shutil.copy(os.path.join(root, name), folder)
+            with open(os.path.join(folder, path), "r+", encoding="utf-8") as file:
+                old = file.read()
+                file.seek(0)
+                file.write(text + old)
+            done = subprocess.run([sys.executable, DOCS, "--root", folder], capture_output=True,
+                                  text=True)
+            lines = [line for line in done.stdout.splitlines() if not line.startswith("result")]
+            wanted = [] if finding is None else [finding]
+            if done.returncode != len(wanted) or not all(f in "\n".join(lines) for f in wanted):
+                print(f"docs.py on {text!r} in {path}: exit code {done.returncode}\n{done.stdout}")
+                good = False
+    return good
+
+
 def check_clang():
     """clang.py finds a warning in one of two files; and no files are no success."""
     if not shutil.which("clang"):
@@ -136,6 +171,7 @@ def main():
         results.append(expect(path, *run_tidy({**CLEAN, path: text}), None))
     results.append(check_symbols())
     results.append(check_clang())
+    results.append(check_docs())
     print(f"tidy's own test: {sum(results)} of {len(results)} as expected")
     sys.exit(0 if all(results) and len(PLANTED) > 30 else 1)
 
