@@ -121,7 +121,7 @@ static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_s
     forget_other_redis(reporter, state);
     fcap_buffer_clear(&reporter->value);
     fcap_report_build(reporter->config, reporter->views, fcap_board_workers(reporter->board),
-                      fcap_clock_os_wall_ms(), &reporter->value);
+                      state->time_ms, &reporter->value);
     struct fcap_push push = {
         .kind = FCAP_PUSH_SET,
         .key = fcap_buffer_bytes(&reporter->key),

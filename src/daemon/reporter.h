@@ -14,7 +14,7 @@
 #define FCAP_REPORT_EVERY_MS 2000
 #define FCAP_REPORT_TTL_MS   10000
 
-/* Appends the report's JSON. Pure. */
+/* Appends the report's JSON; `at_ms` is Redis TIME, the clock that all its readers share. Pure. */
 void fcap_report_build(const struct fcap_config *config, const struct fcap_worker_view *views,
                        size_t view_count, int64_t at_ms, struct fcap_buffer *buffer);
 

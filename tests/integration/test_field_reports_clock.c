@@ -172,6 +172,12 @@ static void await_committed(void)
 
 static void assert_says_clock(void)
 {
+    live_await_claims(&live);
+    const char *meta = redis_server_ask(&live.redis, "GET fc:meta:test:one");
+    int64_t off_ms = lab_wall_ms() - number_of(meta, "\"at\":");
+    if (meta == NULL || off_ms < -BOUND_MS || off_ms > STEP_MS / 2) {
+        fail_msg("fc:meta was written %" PRId64 " ms ago: %s", off_ms, meta);
+    }
     assert_int_equal(daemon_process_get(&live.process, "/readyz", NULL), 503);
     if (strstr(live.process.text, "the wall clock is") == NULL) {
         fail_msg("/readyz does not name the clock: %s", live.process.text);
