@@ -13,12 +13,24 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCUMENT = os.path.join(ROOT, "docs", "QUALITY.md")
 BEGIN, END = "<!-- results: begin -->\n", "<!-- results: end -->\n"
-FACTS = ("commit", "machine", "system", "libraries", "redis", "kafka", "compilers")
+FACTS = {
+    "machine": "machine",
+    "system": "system",
+    "libraries": "libraries",
+    "redis": "Redis",
+    "kafka": "Kafka",
+    "compilers": "compilers",
+    "debian13": "in the Debian 13 root",
+}
 STAGES = {  # in the order of the document; an unknown stage comes last, under its own name
     "check": "Builds and checks",
     "fast": "Unit and contract",
     "other": "Simulator, mutants, corpora, tidy",
     "integration": "Integration: real Kafka, Redis, RocksDB and daemon",
+    "asan": "AddressSanitizer and UndefinedBehaviorSanitizer",
+    "tsan": "ThreadSanitizer",
+    "fuzz": "Fuzzers",
+    "debian13": "Debian 13",
 }
 
 
@@ -59,8 +71,8 @@ def document(facts, rows):
     command = "sh tests/run.sh" + (" --full" if full else "")
     minutes = int(facts["seconds"]) / 60
     lines = [f"## {facts['begun']}: {facts['total']}", ""]
-    lines.append(f"`{command}`, {minutes:.0f} minutes. "
-                 + " ".join(f"{name.capitalize()}: {facts[name]}." for name in FACTS if name in facts))
+    lines += [f"`{command}` at {facts['commit']}, {minutes:.0f} minutes.", ""]
+    lines += [f"- {title}: {facts[name]}" for name, title in FACTS.items() if name in facts]
     names = [*STAGES, *dict.fromkeys(row[0] for row in rows if row[0] not in STAGES)]
     for stage in names:
         of_stage = [row for row in rows if row[0] == stage]
