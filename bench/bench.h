@@ -5,6 +5,7 @@
 /* Each takes the arguments behind its name and gives the exit code: 0; 1: the run or its
  * comparison failed; 2: the arguments are wrong. */
 int bench_engine(int argc, char **argv);
+int bench_pipeline(int argc, char **argv);
 
 /* Deletes a directory made by mkdtemp and everything in it. */
 void bench_remove_tree(const char *path);

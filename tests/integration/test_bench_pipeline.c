@@ -1,0 +1,177 @@
+/* fcapd-bench pipeline at reduced size: every number is there, every key is right, nothing stays
+ * behind; and a wrong key is found. No time is asserted. */
+#include "lab/kafka_broker.h"
+#include "lab/lab.h"
+#include "lab/redis_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct redis_server redis;
+
+struct run {
+    pid_t pid;
+    char output[65536];
+    int code;
+};
+
+static void become(uint16_t redis_port)
+{
+    char address[32];
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", redis_port);
+    const char *const arguments[] = {
+        "fcapd-bench", "pipeline", "--users",     "2000",      "--ads",
+        "100",         "--events", "20000",       "--seconds", "2",
+        "--rates",     "50",       "--windows",   "1,2,6",     "--min-keys",
+        "500",         "--fcapd",  FCAPD_PROGRAM, "--brokers", kafka_test_brokers(),
+        "--redis",     address,    "--json",      NULL};
+    (void)execv(FCAPD_BENCH_PROGRAM, (char *const *)(uintptr_t)arguments);
+    _exit(127);
+}
+
+/* Runs it to its end. `plant`: a key of nobody is there all the time. */
+static void run_bench(struct run *run, bool plant)
+{
+    int channel[2];
+    size_t size = 0;
+    int status;
+    (void)kafka_test_brokers();
+    assert_int_equal(pipe2(channel, O_CLOEXEC), 0);
+    run->pid = fork();
+    assert_true(run->pid >= 0);
+    if (run->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(channel[1], STDOUT_FILENO);
+        become(redis.port);
+    }
+    (void)close(channel[1]);
+    struct pollfd watched = {.fd = channel[0], .events = POLLIN};
+    for (;;) {
+        if (plant) {
+            (void)redis_server_ask(&redis, "SET b%d:{nobody}:6s {} PX 60000", (int)run->pid);
+        }
+        if (poll(&watched, 1, 100) == 0) {
+            continue;
+        }
+        ssize_t got = read(channel[0], run->output + size, sizeof run->output - size - 1);
+        if (got <= 0) {
+            break;
+        }
+        size += (size_t)got;
+    }
+    run->output[size] = '\0';
+    (void)close(channel[0]);
+    assert_int_equal(waitpid(run->pid, &status, 0), run->pid);
+    run->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static double number_of(const char *object, const char *name)
+{
+    char member[64];
+    char *end;
+    (void)snprintf(member, sizeof member, "\"%s\":", name);
+    const char *at = strstr(object, member);
+    if (at == NULL) {
+        fail_msg("no \"%s\" in %s", name, object);
+    }
+    at += strlen(member);
+    double value = strtod(at, &end);
+    assert_ptr_not_equal(end, at);
+    return value;
+}
+
+/* The last line. */
+static const char *object_of(struct run *run)
+{
+    size_t size = strlen(run->output);
+    assert_true(size > 2 && run->output[size - 1] == '\n');
+    run->output[size - 1] = '\0';
+    const char *line = strrchr(run->output, '\n');
+    line = line == NULL ? run->output : line + 1;
+    assert_int_equal(line[0], '{');
+    assert_int_equal(line[strlen(line) - 1], '}');
+    return line;
+}
+
+static void tells_every_number_and_leaves_nothing(void **state)
+{
+    static const char *const positive[] = {
+        "daemon_cpu_us_per_event", "events_per_second", "redis_writes_per_event",
+        "freshness_ms_p99",        "keys_compared",     "expiries_per_event",
+    };
+    static const char *const rows[] = {"backlog", "rate 50%", "gates closed"};
+    static struct run run;
+    (void)state;
+    run_bench(&run, false);
+    const char *object = object_of(&run);
+    if (run.code != 0) {
+        fail_msg("exit code %d: %s", run.code, run.output);
+    }
+    for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
+        assert_true(number_of(object, positive[i]) > 0);
+    }
+    assert_true(number_of(object, "expiry_lateness_ms_p99") >= 0);
+    assert_true(number_of(object, "mismatches") == 0);
+    assert_true(number_of(object, "keys_compared") >= 500);
+    assert_true(number_of(object, "expiries_per_event") >= 2);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "{\"name\":\"%s\"", rows[i]);
+        const char *row = strstr(object, name);
+        assert_non_null(row);
+        assert_true(number_of(row, "cpu_us_worker") > 0);
+        assert_true(number_of(row, "stage_us_read") >= 0);
+    }
+    const char *left = redis_server_ask(&redis, "EVAL %s 0",
+                                        "return #redis.call('KEYS', 'b*') + "
+                                        "#redis.call('KEYS', 'fc:*bench*')");
+    assert_string_equal(left, "0");
+    print_message("result: %.0f keys compared, %.0f differ\n", number_of(object, "keys_compared"),
+                  number_of(object, "mismatches"));
+}
+
+static void finds_a_wrong_key(void **state)
+{
+    static struct run run;
+    (void)state;
+    run_bench(&run, true);
+    const char *object = object_of(&run);
+    assert_int_equal(run.code, 1);
+    assert_true(number_of(object, "mismatches") >= 1);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    redis_server_start(&redis, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    redis_server_stop(&redis);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tells_every_number_and_leaves_nothing),
+        cmocka_unit_test(finds_a_wrong_key),
+    };
+    (void)kafka_test_brokers(); /* Skips the program when there is none. */
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
