@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the tree in a Debian 13 root with -Werror and runs the tests labelled unit, contract and
-# smoke: the daemon itself with a mock Kafka and a redis-server of Debian 13.
+# Builds the tree in a Debian 13 root with -Werror and runs the tests labelled unit, contract,
+# fuzz (corpora only; the JSON decoders are compared here, where both are built) and smoke: the
+# daemon itself with a mock Kafka and a redis-server of Debian 13.
 #
 # The root is made once by debootstrap and kept under ${XDG_CACHE_HOME:-$HOME/.cache}/fcapd-tests;
 # the mirror is the one that this machine's own apt uses. Needs root. Mounts live in a namespace of
@@ -91,5 +92,5 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 CI="${CI:-}"
         cmake -S /fcapd -B /build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON &&
         ninja -C /build -j "$FCAP_TEST_JOBS" &&
         echo "with: $(/build/fcapd version | awk "NR > 1 && NF { \$1 = \$1; printf \"%s%s\", sep, \$0; sep = \"; \" }")" &&
-        cd /build && ctest -V -L "^(unit|contract|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout 600' || status=1
+        cd /build && ctest -V -L "^(unit|contract|fuzz|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout 600' || status=1
 exit $status

@@ -585,5 +585,8 @@ int main(void)
         cmocka_unit_test(refuses_paths_that_mean_nothing),
         cmocka_unit_test(refuses_other_settings),
     };
+    for (size_t p = 0; fcap_decode_json_parser(p) != NULL; p++) {
+        print_message("result: every case by %s\n", fcap_decode_json_parser(p));
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
