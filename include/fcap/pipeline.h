@@ -129,6 +129,9 @@ struct fcap_task_report {
     uint32_t projected_mask; /* windows that the connected Redis holds completely */
     size_t ads;
     size_t open_events;
+    uint64_t commit;          /* number of the newest encoded commit */
+    uint64_t gaps;            /* met under this assignment */
+    struct fcap_gap last_gap; /* the newest of them */
 };
 
 /* Reports each task; call on the worker's thread. */

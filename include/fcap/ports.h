@@ -42,10 +42,21 @@ enum fcap_start_kind {
     FCAP_START_LATEST,   /* at the end seen when it is looked up */
 };
 
+/* Evidence of which log was read: the last record below `offset` had this time and this key. */
+struct fcap_log_mark {
+    int64_t offset;
+    int64_t timestamp_ms; /* -1: none */
+    uint64_t key_hash;    /* fcap_hash64(key, 0) */
+};
+
+#define FCAP_LOG_MARKS_MAX 17
+
 struct fcap_start {
     enum fcap_start_kind kind;
     int64_t offset;
     int64_t time_ms;
+    size_t mark_count;                              /* with OFFSET: what is known of the log */
+    struct fcap_log_mark marks[FCAP_LOG_MARKS_MAX]; /* by offset, the highest first */
 };
 
 /* What the source found out before it delivers a partition's first record. */
@@ -59,11 +70,13 @@ struct fcap_started {
     bool timestamps_unusable;
 };
 
-/* Why a partition cannot be read from where its task wanted to. */
+/* Why a partition cannot be read from where its task wanted to (docs/decisions/0007). */
 enum fcap_gap_kind {
     FCAP_GAP_BELOW_START, /* retention took `wanted` .. `log_start` - 1 */
-    FCAP_GAP_BEYOND_END,  /* the topic is shorter than the state: recreated, or unclean election */
-    FCAP_GAP_RECREATED,   /* the record before `wanted` is not the one that was counted */
+    FCAP_GAP_BEYOND_END,  /* the log ends before `wanted`, and no mark tells whether it is the same
+                           */
+    FCAP_GAP_RECREATED,   /* another log: no record at a mark is the one that was counted */
+    FCAP_GAP_TRUNCATED,   /* the same log has lost its end, and may have got another one */
 };
 
 struct fcap_gap {
@@ -72,6 +85,8 @@ struct fcap_gap {
     int64_t wanted;
     int64_t log_start;
     int64_t end;
+    int64_t next; /* the lowest offset whose record was certainly not counted */
+    int64_t same; /* TRUNCATED: below it the log is the one that was read; else 0 */
 };
 
 /* Implemented by the pipeline, called by the source inside poll(). */
@@ -94,6 +109,9 @@ struct fcap_source_handler {
     /* Reading cannot go on; returns where to go on instead (degrade), or stops the process by its
      * own means and returns the gap's log start. */
     struct fcap_start (*gap)(void *context, const struct fcap_gap *gap);
+    /* Where the task stands: an OFFSET start with its marks, for a look in the middle of reading
+     * whether the log is still the same. NULL: nothing is known of it. */
+    void (*position)(void *context, int32_t partition, struct fcap_start *ret_start);
 };
 
 struct fcap_source_budget {

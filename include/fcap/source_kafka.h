@@ -40,6 +40,8 @@ struct fcap_source_kafka_settings {
     int metadata_refresh_ms;   /* how soon new partitions are seen; default 30000 */
     int publish_interval_ms;   /* default 5000 */
     int close_timeout_ms;      /* default 10000 */
+    int stall_timeout_ms;      /* a partition that stands still with its end ahead is assigned anew
+                                  after so long; default 30000 */
     bool read_by_events;       /* the fall-back way to read partition queues; see read_queue() */
     /* Lines that librdkafka would print. Called from its threads, which wait meanwhile; must not
      * call the source. NULL: dropped. */
@@ -58,6 +60,7 @@ struct fcap_source_kafka_snapshot {
     uint64_t rebalances;     /* rebalance callbacks, empty ones too */
     uint64_t lost;           /* partitions taken away without our consent */
     uint64_t gaps;           /* calls of handler->gap */
+    uint64_t stalls;         /* times that a partition stood still and was assigned anew */
     uint64_t errors;         /* errors reported by librdkafka or a look-up; most are temporary */
     uint64_t published;      /* progress offsets the broker took */
     uint64_t publish_errors; /* progress offsets it did not take */
@@ -74,9 +77,10 @@ struct fcap_source_kafka_snapshot {
 /* How far behind one partition is. */
 struct fcap_source_kafka_lag {
     int32_t partition;
-    int64_t next; /* next offset to deliver */
-    int64_t end;  /* end of the log as the last fetch saw it; -1: not known */
-    int64_t lag;  /* end - next, at least 0; -1: not known */
+    int64_t next;  /* next offset to deliver */
+    int64_t end;   /* end of the log as the last fetch or look-up saw it; -1: not known */
+    int64_t lag;   /* end - next, at least 0; -1: not known */
+    bool is_stuck; /* it has stood still for stall_timeout although its end is ahead */
 };
 
 struct fcap_source_kafka;

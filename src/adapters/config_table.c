@@ -106,6 +106,8 @@ const struct fcap_config_key fcap_config_keys[] = {
            "Refuse a topic that is found not to be keyed by user, or assume that it is."),
     NUMBER("kafka.session_timeout", DURATION, kafka.session_timeout_ms, SECOND, 5 * MINUTE, "45s",
            "After this silence the group gives a member's partitions away; also bounds sending."),
+    NUMBER("kafka.stall_timeout", DURATION, kafka.stall_timeout_ms, SECOND, HOUR, "30s",
+           "A partition whose end is ahead and which is not fetched for so long is assigned anew."),
     TEXT("kafka.dead_letter.topic", kafka.dead_letter_topic, 249, NULL, OPTIONAL, topic,
          "Topic for refused records, with reason and origin in headers; absent: only counted."),
     CHOICE("kafka.dead_letter.policy", kafka.dead_letter_policy, "stall|drop-counted", "stall",

@@ -116,8 +116,14 @@ static void show_lags(struct fcap_source_kafka *source)
                                            &low, &high) == RD_KAFKA_RESP_ERR_NO_ERROR &&
             high >= 0) {
             lag.end = high;
-            lag.lag = high > partition->next ? high - partition->next : 0;
         }
+        if (partition->started && partition->end > lag.end) {
+            lag.end = partition->end; /* A partition that is not fetched learns of no end. */
+        }
+        if (lag.end >= 0) {
+            lag.lag = lag.end > partition->next ? lag.end - partition->next : 0;
+        }
+        lag.is_stuck = partition->stuck;
         shared->lags[i] = lag;
     }
     pthread_mutex_unlock(&shared->lock);
@@ -142,6 +148,7 @@ static void show(struct fcap_source_kafka *source)
     snapshot->rebalances = source->rebalances;
     snapshot->lost = source->lost_count;
     snapshot->gaps = source->gaps;
+    snapshot->stalls = source->stalls;
     snapshot->assigned = (uint32_t)source->partition_count;
     snapshot->waiting = waiting;
     snapshot->polled_ms = source->gate.polled_ms;
@@ -191,6 +198,7 @@ bool kafka_serve(struct fcap_source_kafka *source)
         } else if (partition != NULL && message->err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) {
             kafka_read_message(source, partition, message);
         } else if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            kafka_watch_error(source, message->err);
             kafka_shared_error(&source->shared, "%s", rd_kafka_message_errstr(message));
         }
         rd_kafka_message_destroy(message);
@@ -232,6 +240,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
     source->stopped = false;
     source->happened = false;
     while (source->dead == FCAP_OK && kafka_serve(source)) {
+        kafka_watch(source);
         kafka_group_start(source);
         if (budget.records_max > 0) {
             read_all(source);
@@ -280,7 +289,9 @@ static void on_error(rd_kafka_t *client, int error, const char *reason, void *op
 {
     struct fcap_source_kafka *source = opaque;
     (void)client;
-    /* Only a fatal error means stop, and that one comes through the queue. */
+    /* Only a fatal error means stop, and that one comes through the queue. Called on the worker's
+     * thread, inside of poll. */
+    kafka_watch_error(source, (rd_kafka_resp_err_t)error);
     kafka_shared_error(&source->shared, "%s: %s", rd_kafka_err2str((rd_kafka_resp_err_t)error),
                        reason);
 }
@@ -298,6 +309,7 @@ static void free_source(struct fcap_source_kafka *source)
 {
     FCAP_ASSERT(source->partition_count == 0);
     free(source->partitions);
+    free(source->ends);
     kafka_shared_done(&source->shared);
     kafka_config_done(&source->config);
     free(source);

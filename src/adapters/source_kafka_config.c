@@ -192,6 +192,7 @@ static void fill(const struct fcap_source_kafka_settings *settings, struct kafka
         .metadata_refresh_ms = (int)or_default(settings->metadata_refresh_ms, 30000),
         .publish_interval_ms = (int)or_default(settings->publish_interval_ms, 5000),
         .close_timeout_ms = (int)or_default(settings->close_timeout_ms, 10000),
+        .stall_timeout_ms = (int)or_default(settings->stall_timeout_ms, 30000),
         .read_by_events = settings->read_by_events,
         .looked_up = settings->looked_up,
         .looked_up_context = settings->looked_up_context,
@@ -236,6 +237,10 @@ enum fcap_status kafka_config_make(const struct fcap_source_kafka_settings *sett
     status = fcap_kafka_set(confs[1], "group.id", progress, error);
     if (status == FCAP_OK) {
         status = fcap_kafka_set(confs[1], "fetch.wait.max.ms", "10", error);
+    }
+    if (status == FCAP_OK) {
+        /* It reads single records, and is to stop soon after them. */
+        status = fcap_kafka_set(confs[1], "fetch.message.max.bytes", "65536", error);
     }
     if (status != FCAP_OK) {
         goto out;

@@ -31,6 +31,7 @@ static struct kafka_partition *add_partition(struct fcap_source_kafka *source, i
     struct kafka_partition *partition = &source->partitions[source->partition_count++];
     *partition = (struct kafka_partition){
         .id = id,
+        .end = -1,
         .assignment = atomic_fetch_add(&assignments, 1) + 1,
     };
     return partition;
@@ -222,7 +223,9 @@ static void ask_after_gap(struct fcap_source_kafka *source, struct kafka_partiti
                            .kind = answer->gap,
                            .wanted = answer->start.offset,
                            .log_start = answer->log_start,
-                           .end = answer->end};
+                           .end = answer->end,
+                           .next = answer->gap_next,
+                           .same = answer->gap == FCAP_GAP_TRUNCATED ? answer->same : 0};
     source->gaps++;
     source->happened = true;
     ask(source, partition, source->handler->gap(source->handler->context, &gap));
@@ -312,9 +315,26 @@ void kafka_group_start(struct fcap_source_kafka *source)
     }
 }
 
+/* From where the partition stands, with what the handler knows of the log. */
+static void ask_from_here(struct fcap_source_kafka *source, struct kafka_partition *partition)
+{
+    struct fcap_start start = {.kind = FCAP_START_OFFSET};
+    if (source->handler->position != NULL) {
+        source->handler->position(source->handler->context, partition->id, &start);
+    }
+    start.kind = FCAP_START_OFFSET;
+    start.offset = partition->next;
+    ask(source, partition, start);
+}
+
 void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     partition->parked = true;
-    ask(source, partition,
-        (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = partition->next});
+    ask_from_here(source, partition);
+}
+
+void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition)
+{
+    partition->fetched_from = partition->next; /* What it holds already goes on from there. */
+    ask_from_here(source, partition);
 }

@@ -26,6 +26,9 @@ struct kafka_helper {
     size_t lookup_capacity;
     struct kafka_progress *progress; /* index: partition */
     size_t progress_count;
+    struct kafka_end *ends; /* polled again and again */
+    size_t end_count;
+    size_t end_capacity;
 
     int64_t retry_at_ms; /* no look-up before; 0: at once */
 
@@ -35,6 +38,7 @@ struct kafka_helper {
     size_t rotation;
     int64_t publish_at_ms;
     int64_t partitions_at_ms;
+    int64_t ends_at_ms;
 };
 
 /* Copies what is asked to `work`; returns how many. Called with the lock held. */
@@ -113,6 +117,64 @@ static void publish(struct kafka_helper *helper)
     free(copy);
 }
 
+static struct kafka_end *find_end(struct kafka_helper *helper, const struct kafka_end *like)
+{
+    for (size_t i = 0; i < helper->end_count; i++) {
+        if (helper->ends[i].partition == like->partition &&
+            helper->ends[i].assignment == like->assignment) {
+            return &helper->ends[i];
+        }
+    }
+    return NULL;
+}
+
+static void poll_ends(struct kafka_helper *helper)
+{
+    pthread_mutex_lock(&helper->lock);
+    size_t count = helper->end_count;
+    struct kafka_end *copy = calloc(count + 1, sizeof *copy);
+    FCAP_ASSERT(copy != NULL);
+    if (count > 0) {
+        memcpy(copy, helper->ends, count * sizeof *copy);
+    }
+    pthread_mutex_unlock(&helper->lock);
+    if (count > 0) {
+        kafka_lookup_ends(helper->client, helper->config, copy, count);
+    }
+    pthread_mutex_lock(&helper->lock);
+    for (size_t i = 0; i < count; i++) {
+        struct kafka_end *end = find_end(helper, &copy[i]);
+        if (end != NULL && copy[i].answered_ms != end->answered_ms) {
+            end->end = copy[i].end;
+            end->asked_next = copy[i].next;
+            end->answered_ms = copy[i].answered_ms;
+        }
+    }
+    pthread_mutex_unlock(&helper->lock);
+    free(copy);
+}
+
+void kafka_helper_ends(struct kafka_helper *helper, struct kafka_end *ends, size_t count)
+{
+    pthread_mutex_lock(&helper->lock);
+    for (size_t i = 0; i < count; i++) {
+        const struct kafka_end *known = find_end(helper, &ends[i]);
+        ends[i].end = known != NULL ? known->end : -1;
+        ends[i].asked_next = known != NULL ? known->asked_next : 0;
+        ends[i].answered_ms = known != NULL ? known->answered_ms : 0;
+    }
+    if (helper->end_capacity < count) {
+        helper->end_capacity = count * 2;
+        helper->ends = reallocarray(helper->ends, helper->end_capacity, sizeof *helper->ends);
+        FCAP_ASSERT(helper->ends != NULL);
+    }
+    if (count > 0) {
+        memcpy(helper->ends, ends, count * sizeof *ends);
+    }
+    helper->end_count = count;
+    pthread_mutex_unlock(&helper->lock);
+}
+
 /* One thing that is due; called without the lock. */
 static void work(struct kafka_helper *helper, size_t asked)
 {
@@ -129,6 +191,10 @@ static void work(struct kafka_helper *helper, size_t asked)
         pthread_mutex_lock(&helper->lock);
         merge(helper, asked);
         pthread_mutex_unlock(&helper->lock);
+    }
+    if (now_ms >= helper->ends_at_ms) {
+        poll_ends(helper);
+        helper->ends_at_ms = fcap_lab_monotonic_ms() + kafka_watch_poll_ms(helper->config);
     }
     if (now_ms >= helper->publish_at_ms) {
         publish(helper);
@@ -277,6 +343,7 @@ void kafka_helper_close(struct kafka_helper *helper)
     free(helper->lookups);
     free(helper->work);
     free(helper->progress);
+    free(helper->ends);
     free(helper);
 }
 

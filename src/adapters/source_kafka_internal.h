@@ -5,6 +5,8 @@
  * source_kafka_read.c    records from partition queues
  * source_kafka_helper.c  the helper thread with the second client
  * source_kafka_lookup.c  what it looks up
+ * source_kafka_compare.c whether the log is the one that was read
+ * source_kafka_watch.c   partitions that stand still, and topics that went away
  * source_kafka_publish.c what it publishes
  * source_kafka_config.c  settings to librdkafka's properties
  * source_kafka_gate.c    may anything be sent?
@@ -32,6 +34,7 @@ struct kafka_config {
     int metadata_refresh_ms;
     int publish_interval_ms;
     int close_timeout_ms;
+    int stall_timeout_ms;
     bool read_by_events;
     void (*looked_up)(void *context, int32_t partition);
     void *looked_up_context;
@@ -91,11 +94,22 @@ struct kafka_lookup {
     struct fcap_start start;
     int beyond; /* how many look-ups in a row found `offset` beyond the end */
 
+    /* Of comparing the log with the start's marks. */
+    bool compared;
+    size_t mark;   /* being compared */
+    int64_t span;  /* offsets before the mark that are looked at */
+    int64_t same;  /* the highest mark with the record that was counted; -1: none */
+    int64_t other; /* the lowest mark with another one; INT64_MAX: none */
+    bool reading;  /* the record is awaited */
+    bool found;    /* it is there: */
+    struct fcap_log_mark record;
+
     /* The answer. */
     bool failed; /* this time; tried again */
     bool answered;
     bool is_gap;
     enum fcap_gap_kind gap;
+    int64_t gap_next;
     bool timestamps_unusable;
     int64_t offset;
     int64_t log_start;
@@ -107,6 +121,16 @@ struct kafka_progress {
     int32_t partition;
     int64_t next;
     bool is_new;
+};
+
+/* A partition whose end is asked for again and again. */
+struct kafka_end {
+    int32_t partition;
+    uint64_t assignment;
+    int64_t next;        /* where reading stands */
+    int64_t asked_next;  /* where it stood when `end` was asked for */
+    int64_t end;         /* -1: not known */
+    int64_t answered_ms; /* monotonic; 0: never */
 };
 
 struct kafka_helper;
@@ -124,6 +148,8 @@ void kafka_helper_close(struct kafka_helper *helper);
 void kafka_helper_ask(struct kafka_helper *helper, const struct kafka_lookup *lookup);
 /* The question is void; its answer, if one comes, is dropped. */
 void kafka_helper_cancel(struct kafka_helper *helper, int32_t partition, uint64_t assignment);
+/* Replaces the list of partitions whose ends are polled, and fills in what is known of them. */
+void kafka_helper_ends(struct kafka_helper *helper, struct kafka_end *ends, size_t count);
 /* Takes one answer; false when there is none. */
 bool kafka_helper_answer(struct kafka_helper *helper, struct kafka_lookup *ret_lookup);
 /* Keeps the newest value of a partition for the next publication. */
@@ -134,9 +160,19 @@ void kafka_helper_publish(struct kafka_helper *helper, int32_t partition, int64_
 /* Answers what can be answered of `lookups`; errors are noted. */
 void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
+/* The ends of all, in one call for each broker; what is not answered stays as it was. */
+void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_end *ends, size_t count);
 /* How many partitions the topic has, into the snapshot; false: not found out. */
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
                              struct kafka_shared *shared);
+
+/* --- source_kafka_compare.c: on the helper's thread ---------------------------------------- */
+
+/* Compares the log with the marks of all lookups that have some and whose ends are known; sets
+ * `same` and `other`, or `failed`. */
+void kafka_compare_run(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
 
 /* --- source_kafka_publish.c: on the helper's thread ----------------------------------------- */
 
@@ -157,6 +193,11 @@ struct kafka_partition {
     int64_t next;            /* nothing below is delivered */
     bool parked;             /* the client gave up on this queue: it must be assigned anew */
     bool started;            /* the handler knows its start: records may flow */
+    bool visited;            /* its queue was read since the last look of the watch */
+    bool stuck;              /* its end is ahead and it has stood still for too long */
+    int64_t seen_next;       /* `next` at the last look */
+    int64_t still_ms;        /* how long it has stood still with its end ahead */
+    int64_t end;             /* as polled last; -1: not known */
     struct kafka_lookup answer;
 };
 
@@ -192,8 +233,15 @@ struct fcap_source_kafka {
     uint64_t rebalances;
     uint64_t lost_count;
     uint64_t gaps;
+    uint64_t stalls;
     bool good; /* a record or an end came since the last round */
     int64_t lagged_ms;
+
+    bool doubt; /* the topic was not there for a moment: is it another one now? */
+    int64_t watched_ms;
+    int64_t doubted_ms;
+    struct kafka_end *ends; /* scratch of the watch */
+    size_t end_capacity;
 };
 
 /* source_kafka_group.c */
@@ -206,6 +254,17 @@ void kafka_group_abandon(struct fcap_source_kafka *source);
 void kafka_group_start(struct fcap_source_kafka *source);
 /* The client gave up on this partition's offset: ask what is there, then start anew. */
 void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition);
+
+/* Looks whether the log is still the one that was read, from where it stands; the client goes on
+ * fetching, and nothing is delivered until then. */
+void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition);
+
+/* source_kafka_watch.c: once a round; cheap when nothing is due */
+void kafka_watch(struct fcap_source_kafka *source);
+/* How often ends are polled. */
+int64_t kafka_watch_poll_ms(const struct kafka_config *config);
+/* Notes errors that say that the topic is not there. Inside of poll() only. */
+void kafka_watch_error(struct fcap_source_kafka *source, rd_kafka_resp_err_t error);
 
 /* source_kafka_read.c */
 /* One turn over all started partitions; true when at least one record was delivered or dropped. */

@@ -145,18 +145,26 @@ static void find_times(rd_kafka_t *client, const struct kafka_config *config,
     rd_kafka_topic_partition_list_destroy(list);
 }
 
+/* What follows from the comparison (docs/decisions/0007). */
 static void check_offset(struct kafka_lookup *lookup)
 {
+    bool is_beyond = lookup->start.offset > lookup->end;
+    bool is_other = lookup->other != INT64_MAX;
     lookup->offset = lookup->start.offset;
+    lookup->gap_next = lookup->log_start;
     if (lookup->offset < lookup->log_start) {
         lookup->is_gap = true;
         lookup->gap = FCAP_GAP_BELOW_START;
-    } else if (lookup->offset > lookup->end) {
-        lookup->beyond++;
+    } else if (is_other || is_beyond) {
         lookup->is_gap = true;
-        lookup->gap = FCAP_GAP_BEYOND_END;
-        lookup->answered = lookup->beyond >= BEYOND_TIMES;
+        lookup->gap = is_other ? FCAP_GAP_RECREATED : FCAP_GAP_BEYOND_END;
+        if (lookup->same >= 0) {
+            lookup->gap = FCAP_GAP_TRUNCATED;
+            lookup->gap_next = lookup->other < lookup->end ? lookup->other : lookup->end;
+        }
     }
+    lookup->beyond = is_beyond ? lookup->beyond + 1 : 0;
+    lookup->answered = !is_beyond || lookup->beyond >= BEYOND_TIMES;
 }
 
 void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
@@ -169,6 +177,7 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
     }
     find_ends(client, config, shared, lookups, count);
     check_newest(client, config, shared, lookups, count);
+    kafka_compare_run(client, config, shared, lookups, count);
     find_times(client, config, shared, lookups, count);
     for (size_t i = 0; i < count; i++) {
         if (lookups[i].failed) {
@@ -189,6 +198,28 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
             break; /* Found by find_times(). */
         }
     }
+}
+
+void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_end *ends, size_t count)
+{
+    const int64_t at_end = -1; /* The special time: the end that readers see. */
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
+    for (size_t i = 0; i < count; i++) {
+        rd_kafka_topic_partition_list_add(list, config->topic, ends[i].partition)->offset = at_end;
+    }
+    /* No answer says nothing about a partition: the look-ups and the client itself report what is
+     * wrong with a broker. */
+    rd_kafka_resp_err_t error = rd_kafka_offsets_for_times(client, list, CALL_MS);
+    for (size_t i = 0; i < count && error == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
+        const rd_kafka_topic_partition_t *found =
+            rd_kafka_topic_partition_list_find(list, config->topic, ends[i].partition);
+        if (found->err == RD_KAFKA_RESP_ERR_NO_ERROR && found->offset >= 0) {
+            ends[i].end = found->offset;
+            ends[i].answered_ms = fcap_lab_monotonic_ms();
+        }
+    }
+    rd_kafka_topic_partition_list_destroy(list);
 }
 
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,

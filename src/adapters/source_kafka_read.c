@@ -81,6 +81,7 @@ void kafka_read_message(struct fcap_source_kafka *source, struct kafka_partition
         }
         break;
     default:
+        kafka_watch_error(source, message->err);
         kafka_shared_error(&source->shared, "%s [%" PRId32 "]: %s", source->config.topic,
                            partition->id, rd_kafka_message_errstr(message));
         break;
@@ -167,6 +168,7 @@ bool kafka_read_round(struct fcap_source_kafka *source)
         }
         struct reading reading = {
             .source = source, .partition = partition->id, .records_left = TURN_RECORDS};
+        partition->visited = true;
         read_queue(partition->queue, &reading);
     }
     return source->read_any;

@@ -1,8 +1,8 @@
 /* What the files of the pipeline share; nobody else includes this.
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
- * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, redo.c brings
- * records up to date after a crash, pipeline.c runs the steps. */
+ * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, log.c knows
+ * which log was read, redo.c brings records up to date after a crash, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
@@ -16,6 +16,7 @@
 #include "fcap/mutant.h"
 #include "fcap/pipeline.h"
 #include "fcap/point.h"
+#include "fcap/trail.h"
 #include "fcap/user.h"
 #include "fcap/value.h"
 
@@ -133,6 +134,8 @@ struct fcap_task {
     int32_t partition;
     uint64_t assignment;
     struct fcap_meta meta; /* meta.windows is in configured order */
+    struct fcap_trail trail;
+    bool trail_changed; /* since it was encoded */
     struct fcap_window_numbers numbers;
     struct timeline timelines[FCAP_WINDOWS_MAX];
     struct timeline build; /* scratch of the builder and of dedup */
@@ -175,6 +178,9 @@ struct fcap_task {
     struct full_projection full;
     int64_t claimed_next;
     int64_t claimed_as_of_ms;
+    uint64_t claim_mark; /* claims of earlier marks speak of another log */
+    uint64_t gaps;
+    struct fcap_gap last_gap;
     int64_t swept_day; /* ads are swept once a day of H */
 };
 
@@ -387,6 +393,15 @@ const struct commit_task *commit_find(const struct commit *commit, const struct 
 
 /* encode.c */
 void encode_task(struct fcap_task *task, struct commit *commit, size_t *user);
+
+/* log.c */
+enum fcap_status log_load(struct fcap_task *task);
+void log_encode(struct fcap_task *task, struct commit *commit);
+/* An OFFSET start at the task's next offset, with what is known of the log. */
+void log_position(const struct fcap_task *task, struct fcap_start *ret_start);
+struct fcap_start log_gap(struct fcap_pipeline *pipeline, const struct fcap_gap *gap);
+/* No record that exists by now may be later than this: what is lost lies before it. */
+int64_t log_latest_event_ms(const struct fcap_pipeline *pipeline);
 
 /* redo.c */
 enum fcap_status redo_task(struct fcap_task *task);

@@ -275,6 +275,7 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user)
         add_delete_range(pipeline, commit, FCAP_FAMILY_ADS, task->partition);
     }
     encode_meta(task, commit);
+    log_encode(task, commit);
     FCAP_POINT(commit_meta);
     part->history_ms = task->meta.redo_history_ms; /* Redo reads timers back to there. */
     for (; *user < commit->user_count && commit->users[*user]->task == task; ++*user) {

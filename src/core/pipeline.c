@@ -80,12 +80,6 @@ int64_t core_latest_ms(const struct fcap_pipeline *pipeline)
                                                             : pipeline->wall_ms;
 }
 
-/* No record that exists by now may be later than this: what is lost lies before it. */
-static int64_t latest_event_ms(const struct fcap_pipeline *pipeline)
-{
-    return core_latest_ms(pipeline) + pipeline->settings.future_skew_ms;
-}
-
 static void on_started(void *context, const struct fcap_started *started)
 {
     struct fcap_pipeline *pipeline = context;
@@ -106,7 +100,7 @@ static void on_started(void *context, const struct fcap_started *started)
                              pipeline->settings.start != FCAP_START_LATEST;
         if (started->offset > 0) {
             task->meta.complete_since_ms = is_cut || pipeline->settings.start == FCAP_START_LATEST
-                                               ? latest_event_ms(pipeline)
+                                               ? log_latest_event_ms(pipeline)
                                                : task->meta.history_ms;
         }
     }
@@ -134,30 +128,16 @@ static void on_reached_end(void *context, int32_t partition, int64_t offset)
 
 static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
 {
-    struct fcap_pipeline *pipeline = context;
-    struct fcap_task *task = task_find(pipeline, gap->partition);
-    struct fcap_start start = {.kind = FCAP_START_OFFSET, .offset = gap->log_start};
-    FCAP_COUNT(pipeline->counters.gaps, 1);
-    if (task == NULL) {
-        return start;
+    return log_gap(context, gap);
+}
+
+static void on_position(void *context, int32_t partition, struct fcap_start *ret_start)
+{
+    const struct fcap_task *task = task_find(context, partition);
+    *ret_start = (struct fcap_start){.kind = FCAP_START_OFFSET};
+    if (task != NULL) {
+        log_position(task, ret_start);
     }
-    if (pipeline->settings.stop_on_gap) {
-        char text[200];
-        (void)snprintf(text, sizeof text,
-                       "partition %d: offset %lld is wanted, the log holds %lld to %lld; records "
-                       "are lost (on_gap: degrade goes on without them)",
-                       gap->partition, (long long)gap->wanted, (long long)gap->log_start,
-                       (long long)gap->end);
-        (void)core_fail(pipeline, FCAP_STOPPED, text);
-        return start;
-    }
-    int64_t since = latest_event_ms(pipeline);
-    task->meta.complete_since_ms =
-        since > task->meta.complete_since_ms ? since : task->meta.complete_since_ms;
-    task->meta.next_offset = gap->log_start;
-    task->after_gap = true;
-    pipeline->changed = true;
-    return start;
 }
 
 static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
@@ -232,8 +212,9 @@ enum fcap_status fcap_pipeline_open(const struct fcap_settings *settings,
     }
     pipeline->ports = *ports;
     pipeline->key_template = key_template;
-    pipeline->source_handler = (struct fcap_source_handler){
-        pipeline, on_assigned, on_started, on_revoked, on_record, on_reached_end, on_gap};
+    pipeline->source_handler =
+        (struct fcap_source_handler){pipeline,  on_assigned,    on_started, on_revoked,
+                                     on_record, on_reached_end, on_gap,     on_position};
     pipeline->sink_handler = (struct fcap_sink_handler){pipeline, push_acked};
     fcap_cache_init(&pipeline->cache, settings->cache_bytes, settings->window_count);
     pipeline->marks = calloc(MARKS_MAX, sizeof *pipeline->marks);
@@ -533,6 +514,9 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
         .complete_since_ms = task->meta.complete_since_ms,
         .ads = task->ads.count,
         .open_events = task->open_count,
+        .commit = task->open_commit - 1,
+        .gaps = task->gaps,
+        .last_gap = task->last_gap,
     };
     for (size_t i = 0; i < task->meta.window_count; i++) {
         if (task_window_ready(task, i)) {
@@ -575,21 +559,4 @@ void fcap_pipeline_sizes(const struct fcap_pipeline *pipeline,
     for (const struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
         ret_sizes->ads_bytes += task->ads.bytes;
     }
-}
-
-bool fcap_pipeline_inspect(struct fcap_pipeline *pipeline, int32_t partition,
-                           struct fcap_bytes user, size_t window, struct fcap_buffer *buffer)
-{
-    struct fcap_task *task = task_find(pipeline, partition);
-    struct fcap_user *found;
-    if (task == NULL || window >= task->meta.window_count ||
-        task_user(task, user, &found) != FCAP_OK) {
-        return false;
-    }
-    bool cut;
-    bool partial = found->partial_newest_ms > cursor_of(task, window);
-    (void)fcap_value_build(found, pipeline->settings.window_count, window, &task->ads,
-                           task->meta.clock_ms, partial, SIZE_MAX / 2, buffer,
-                           &cut); /* An empty value says so itself. */
-    return true;
 }

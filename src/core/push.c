@@ -393,7 +393,8 @@ void push_settle_marks(struct fcap_pipeline *pipeline)
         struct mark *mark = &pipeline->marks[pipeline->mark_done % MARKS_MAX];
         for (size_t i = 0; i < mark->claim_count; i++) {
             struct fcap_task *task = task_find(pipeline, mark->claims[i].partition);
-            if (task != NULL && task->assignment == mark->claims[i].assignment) {
+            if (task != NULL && task->assignment == mark->claims[i].assignment &&
+                pipeline->mark_done >= task->claim_mark) {
                 task->claimed_next = mark->claims[i].next_offset;
                 task->claimed_as_of_ms = mark->claims[i].as_of_ms;
             }

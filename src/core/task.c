@@ -329,15 +329,15 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     if (!task->has_state) {
         begin_empty(task, ret_start);
     } else {
-        *ret_start =
-            (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = task->meta.next_offset};
+        status = log_load(task);
+        log_position(task, ret_start);
     }
     task->open_commit = task->meta.commit + 1;
     task->first_commit = task->open_commit;
     task->first_round = task->pipeline->round;
     task->clocks[task->meta.commit % CLOCKS_MAX] =
         (struct clock_point){task->meta.clock_ms, task->meta.history_ms};
-    status = configure_windows(task);
+    status = status == FCAP_OK ? configure_windows(task) : status;
     fcap_ads_init(&task->ads, FCAP_MUTANT(AD_REUSE) ? 0 : task->meta.next_ad);
     if (status == FCAP_OK && task->has_state) {
         status = load_ads(task);

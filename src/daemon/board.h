@@ -24,7 +24,8 @@ enum fcap_worker_phase {
 
 struct fcap_board_task {
     struct fcap_task_report report;
-    int64_t lag; /* records; -1: not known */
+    int64_t lag;      /* records; -1: not known */
+    int64_t is_stuck; /* 1: it is not fetched although its end is ahead */
 };
 
 /* What one worker says. Times are CLOCK_MONOTONIC unless they say otherwise. */

@@ -78,6 +78,33 @@ static void log_windows(const struct fcap_config *config, const struct fcap_task
     }
 }
 
+static void log_gap(const struct fcap_gap *gap)
+{
+    static const char *const what[] = {
+        [FCAP_GAP_BELOW_START] = "retention has taken records that were never read",
+        [FCAP_GAP_BEYOND_END] = "the log ends before what was read; taken for a new one",
+        [FCAP_GAP_RECREATED] = "the topic was created anew",
+        [FCAP_GAP_TRUNCATED] = "the log has lost records that had been read",
+    };
+    FCAP_WARN("partition %d: gap: %s: offset %lld was next, the log holds %lld to %lld; reading "
+              "goes on at %lld",
+              gap->partition, what[gap->kind], (long long)gap->wanted, (long long)gap->log_start,
+              (long long)gap->end, (long long)gap->next);
+}
+
+static void log_stuck(const struct fcap_board_task *known, const struct fcap_board_task *task)
+{
+    bool was_stuck = known != NULL && known->is_stuck != 0;
+    if (task->is_stuck != 0 && !was_stuck) {
+        FCAP_WARN("partition %d: it is not fetched although %lld records wait behind offset %lld; "
+                  "it is assigned anew each kafka.stall_timeout",
+                  task->report.partition, (long long)task->lag,
+                  (long long)task->report.next_offset);
+    } else if (task->is_stuck == 0 && was_stuck) {
+        FCAP_INFO("partition %d: it is fetched again", task->report.partition);
+    }
+}
+
 static void log_tasks(const struct fcap_config *config, const struct fcap_worker_view *before,
                       const struct fcap_worker_view *now)
 {
@@ -95,6 +122,10 @@ static void log_tasks(const struct fcap_config *config, const struct fcap_worker
                       report->partition, (long long)report->epoch);
         } else if (!report->gate_open && old->gate_open) {
             FCAP_INFO("partition %d: the gate to Redis is closed", report->partition);
+        }
+        log_stuck(known, &now->tasks[i]);
+        if (report->gaps > (known == NULL ? 0 : old->gaps)) {
+            log_gap(&report->last_gap);
         }
         if (known != NULL && report->complete_since_ms != old->complete_since_ms &&
             report->complete_since_ms > old->complete_since_ms) {

@@ -183,6 +183,7 @@ void fcap_compose_source(const struct fcap_config *config, const struct fcap_mem
         .queues_bytes = plan->worker_queues_bytes,
         .partitions_max = plan->worker_partitions,
         .session_timeout_ms = (int)session_ms,
+        .stall_timeout_ms = (int)config->kafka.stall_timeout_ms,
         .max_poll_interval_ms =
             (int)(session_ms > usual_poll_interval_ms ? session_ms : usual_poll_interval_ms),
         .close_timeout_ms = share_of_deadline(config, 4, 10000),

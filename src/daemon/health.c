@@ -91,8 +91,15 @@ static void judge_kafka(struct reasons *reasons, size_t worker, const struct fca
     }
 }
 
-static void judge_task(struct reasons *reasons, const struct fcap_task_report *report)
+static void judge_task(struct reasons *reasons, const struct fcap_board_task *task)
 {
+    const struct fcap_task_report *report = &task->report;
+    if (task->is_stuck != 0) {
+        add(reasons,
+            "partition %d: it is not fetched: %lld records wait behind offset %lld; it is assigned "
+            "anew each kafka.stall_timeout; look at the broker that leads it",
+            report->partition, (long long)task->lag, (long long)report->next_offset);
+    }
     if (!report->gate_open) {
         const char *waits = report->next_offset < report->end_offset
                                 ? "it reads what the log held at assignment"
@@ -131,7 +138,7 @@ static void judge_worker(struct reasons *reasons, const struct fcap_config *conf
     judge_redis(reasons, config, worker, view);
     judge_kafka(reasons, worker, view);
     for (size_t i = 0; i < view->task_count; i++) {
-        judge_task(reasons, &view->tasks[i].report);
+        judge_task(reasons, &view->tasks[i]);
     }
 }
 
@@ -198,6 +205,7 @@ static void put_task(const struct fcap_config *config, const struct fcap_board_t
         {",\"committed\":", report->committed_offset},
         {",\"end_at_assignment\":", report->end_offset},
         {",\"lag\":", task->lag},
+        {",\"gaps\":", (int64_t)report->gaps},
         {",\"clock_lag_ms\":", report->clock_lag_ms},
         {",\"complete_since\":",
          report->complete_since_ms == FCAP_TIME_NONE ? 0 : report->complete_since_ms},

@@ -41,6 +41,7 @@ static const struct family worker_families[] = {
     {"fcapd_kafka_dropped_total", "counter", "records delivered twice by the client library and dropped", VIEW(source.dropped), AS_IS},
     {"fcapd_kafka_rebalances_total", "counter", "rebalances of the group, empty ones too", VIEW(source.rebalances), AS_IS},
     {"fcapd_kafka_partitions_lost_total", "counter", "partitions taken away without consent", VIEW(source.lost), AS_IS},
+    {"fcapd_kafka_stalls_total", "counter", "times that a partition was not fetched for kafka.stall_timeout and was assigned anew", VIEW(source.stalls), AS_IS},
     {"fcapd_kafka_errors_total", "counter", "errors reported by the client library; most are temporary", VIEW(source.errors), AS_IS},
     {"fcapd_kafka_offsets_published_total", "counter", "progress offsets that the broker took", VIEW(source.published), AS_IS},
     {"fcapd_kafka_offsets_failed_total", "counter", "progress offsets that it did not take", VIEW(source.publish_errors), AS_IS},
@@ -95,6 +96,8 @@ static const struct family partition_families[] = {
     {"fcapd_partition_committed_offset", "gauge", "next offset of the newest written commit", TASK(report.committed_offset), AS_IS},
     {"fcapd_partition_clock_lag_seconds", "gauge", "wall clock minus the partition's clock T", TASK(report.clock_lag_ms), MILLISECONDS},
     {"fcapd_partition_epoch", "gauge", "number of the assignment among all owners", TASK(report.epoch), AS_IS},
+    {"fcapd_partition_stuck", "gauge", "1 while the partition is not fetched although its end is ahead", TASK(is_stuck), AS_IS},
+    {"fcapd_partition_gaps", "gauge", "gaps in its log met since it was assigned", TASK(report.gaps), AS_IS},
 };
 /* clang-format on */
 

@@ -46,14 +46,14 @@ static bool is_stopping(const struct fcap_worker *worker)
 
 /* --- what it says about itself --- */
 
-static int64_t find_lag(const struct fcap_worker *worker, size_t lags, int32_t partition)
+static void fill_lag(const struct fcap_worker *worker, size_t lags, struct fcap_board_task *task)
 {
     for (size_t i = 0; i < lags; i++) {
-        if (worker->lags[i].partition == partition) {
-            return worker->lags[i].lag;
+        if (worker->lags[i].partition == task->report.partition) {
+            task->lag = worker->lags[i].lag;
+            task->is_stuck = worker->lags[i].is_stuck;
         }
     }
-    return -1;
 }
 
 static size_t read_lags(struct fcap_worker *worker)
@@ -73,7 +73,7 @@ static void add_task(void *context, const struct fcap_task_report *report)
 {
     struct fcap_worker_view *view = context;
     fcap_worker_view_reserve(view, view->task_count + 1);
-    view->tasks[view->task_count++] = (struct fcap_board_task){*report, -1};
+    view->tasks[view->task_count++] = (struct fcap_board_task){.report = *report, .lag = -1};
 }
 
 /* A stall is told when no step in between took records; single such steps are back-pressure at
@@ -114,7 +114,7 @@ static void fill_from_pipeline(struct fcap_worker *worker)
     fcap_pipeline_report(worker->pipeline, add_task, view);
     size_t lags = read_lags(worker);
     for (size_t i = 0; i < view->task_count; i++) {
-        view->tasks[i].lag = find_lag(worker, lags, view->tasks[i].report.partition);
+        fill_lag(worker, lags, &view->tasks[i]);
     }
     fill_stall(worker, view->counters.steps - before.steps,
                view->counters.backpressure_steps - before.backpressure_steps);

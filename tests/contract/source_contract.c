@@ -324,10 +324,115 @@ static void test_below_start(void **state)
     world->destroy(world);
 }
 
+/* --- another log, or less of the same one --------------------------------------------------- */
+
+/* Records that are the same in two topics when `kind` and number are. */
+static void append_like(char kind, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "%c%d", kind, i);
+        world->append(world, 0, fcap_bytes_of(key), fcap_bytes_of("v"), BASE_MS + i);
+    }
+    world->settle(world);
+}
+
+/* 100 records are read, their marks kept: of the last one and of every 16th. */
+static const struct {
+    const char *name;
+    int same; /* records of the new log that are those of the old one */
+    int all;
+    bool is_gap;
+    enum fcap_gap_kind kind;
+    int64_t next;
+    int64_t kept; /* gap.same */
+} logs[] = {
+    {"shorter", 0, 60, true, FCAP_GAP_RECREATED, 0, 0},
+    {"as long", 0, 100, true, FCAP_GAP_RECREATED, 0, 0},
+    {"longer", 0, 150, true, FCAP_GAP_RECREATED, 0, 0},
+    {"empty", 0, 0, true, FCAP_GAP_BEYOND_END, 0, 0},
+    {"begins with the same", 100, 150, false, FCAP_GAP_RECREATED, 0, 0},
+    {"has lost its end", 70, 70, true, FCAP_GAP_TRUNCATED, 70, 64},
+    {"has lost its end and gone on", 70, 90, true, FCAP_GAP_TRUNCATED, 80, 64},
+    {"has lost its end and become longer", 70, 150, true, FCAP_GAP_TRUNCATED, 80, 64},
+};
+
+static void check_log(const struct recorder *recorder, size_t at)
+{
+    const struct recorder_partition *partition = &recorder->partitions[0];
+    int64_t next = logs[at].is_gap ? logs[at].next : 100;
+    if (partition->gap_count != (logs[at].is_gap ? 1u : 0u) ||
+        (logs[at].is_gap && partition->last_gap.kind != logs[at].kind)) {
+        fail_msg("%s: %u gaps, the last of kind %d", logs[at].name, partition->gap_count,
+                 (int)partition->last_gap.kind);
+    }
+    assert_int_equal(partition->last_start.offset, next);
+    assert_int_equal(partition->records, 100 + (uint64_t)(logs[at].all - next));
+    if (logs[at].is_gap) {
+        assert_int_equal(partition->last_gap.wanted, 100);
+        assert_int_equal(partition->last_gap.end, logs[at].all);
+        assert_int_equal(partition->last_gap.next, next);
+        assert_int_equal(partition->last_gap.same, logs[at].kept);
+    }
+    assert_clean(recorder);
+}
+
+static void test_other_logs(void **state)
+{
+    (void)state;
+    world->create(world, 1);
+    for (size_t i = 0; i < sizeof logs / sizeof logs[0]; i++) {
+        struct recorder recorder;
+        recorder_init(&recorder, from_start);
+        world->recreate(world, 1);
+        append_like('a', 0, 100);
+        struct fcap_source *source = world->open(world);
+        assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                        recorder.partitions[0].ended >= 100));
+        world->close(world, &recorder.handler);
+        world->recreate(world, 1);
+        append_like('a', 0, logs[i].same);
+        append_like('b', logs[i].same, logs[i].all);
+        recorder.partitions[0].ended = -1;
+        source = world->open(world);
+        assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                        recorder.partitions[0].ended >= logs[i].all));
+        check_log(&recorder, i);
+        world->close(world, &recorder.handler);
+    }
+    world->destroy(world);
+}
+
+/* The same under a reader. */
+static void test_recreated_while_read(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    world->create(world, 1);
+    append_like('a', 0, 100);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 100));
+    world->recreate(world, 1);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].gap_count > 0));
+    append_like('b', 0, 150);
+    assert_true(
+        RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS, recorder.records >= 250));
+    assert_int_equal(recorder.partitions[0].gap_count, 1);
+    assert_int_equal(recorder.partitions[0].last_gap.kind, FCAP_GAP_BEYOND_END); /* Empty then. */
+    assert_int_equal(recorder.partitions[0].last_gap.wanted, 100);
+    assert_int_equal(recorder.records, 250);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
 int source_contract_run(struct source_world *of)
 {
     world = of;
-    struct CMUnitTest tests[9] = {
+    struct CMUnitTest tests[11] = {
         cmocka_unit_test(test_bytes),      cmocka_unit_test(test_every_record_once),
         cmocka_unit_test(test_no_more),    cmocka_unit_test(test_budget),
         cmocka_unit_test(test_may_send),   cmocka_unit_test(test_starts),
@@ -337,7 +442,9 @@ int source_contract_run(struct source_world *of)
     if (world->has_times) { /* The mock looks nothing up by time, */
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_unusable_times);
     }
-    if (world->can_trim) { /* and deletes no records on demand. */
+    if (world->can_trim) { /* and deletes no records or topics on demand. */
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_other_logs);
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_recreated_while_read);
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_below_start);
     }
     (void)printf("source contract on %s\n", world->name);

@@ -9,7 +9,7 @@
 struct source_world {
     const char *name;
     bool has_times; /* look-ups by time work */
-    bool can_trim;
+    bool can_trim;  /* and recreate */
     /* A fresh topic for each test. */
     void (*create)(struct source_world *world, int32_t partitions);
     /* Appends; what was appended is readable after settle(). */
@@ -17,6 +17,8 @@ struct source_world {
                    struct fcap_bytes value, int64_t timestamp_ms);
     void (*settle)(struct source_world *world);
     void (*trim)(struct source_world *world, int32_t partition, int64_t log_start);
+    /* The topic is deleted and created again, empty. */
+    void (*recreate)(struct source_world *world, int32_t partitions);
     /* The only member: it gets all partitions within some polls. */
     struct fcap_source *(*open)(struct source_world *world);
     /* Closes it; what it owns is revoked in peace. */

@@ -29,6 +29,14 @@ static void trim(struct source_world *world, int32_t partition, int64_t log_star
     fake_topic_trim(&topic, partition, log_start);
 }
 
+static void recreate(struct source_world *world, int32_t partitions)
+{
+    (void)world;
+    for (int32_t i = 0; i < partitions; i++) {
+        fake_topic_recreate(&topic, i);
+    }
+}
+
 static struct fcap_source *open_source(struct source_world *world)
 {
     (void)world;
@@ -65,6 +73,7 @@ int main(void)
                                  .append = append,
                                  .settle = settle,
                                  .trim = trim,
+                                 .recreate = recreate,
                                  .open = open_source,
                                  .close = close_source,
                                  .destroy = destroy};

@@ -57,6 +57,15 @@ static void trim(struct source_world *world, int32_t partition, int64_t log_star
     kafka_delete_records(kafka->brokers, kafka->topic, partition, log_start);
 }
 
+static void recreate(struct source_world *world, int32_t partitions)
+{
+    struct kafka_world *kafka = (struct kafka_world *)world;
+    kafka_producer_close(kafka->producer); /* It would remember the old one's leaders. */
+    kafka_delete_topic(kafka->brokers, kafka->topic);
+    kafka_create_topic(kafka->brokers, kafka->topic, partitions, NULL);
+    kafka->producer = kafka_producer_open(kafka->brokers, kafka->topic, NULL, NULL);
+}
+
 static struct fcap_source *open_source(struct source_world *world)
 {
     struct kafka_world *kafka = (struct kafka_world *)world;
@@ -99,6 +108,7 @@ int main(int argc, char **argv)
                                           .append = append,
                                           .settle = settle,
                                           .trim = trim,
+                                          .recreate = recreate,
                                           .open = open_source,
                                           .close = close_source,
                                           .destroy = destroy}};

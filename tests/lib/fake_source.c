@@ -98,7 +98,23 @@ void fake_topic_trim(struct fake_topic *topic, int32_t partition, int64_t log_st
 
 void fake_topic_recreate(struct fake_topic *topic, int32_t partition)
 {
-    drop_records(log_of(topic, partition));
+    struct fake_log *log = log_of(topic, partition);
+    uint64_t changes = log->changes + 1;
+    drop_records(log);
+    log->changes = changes;
+}
+
+void fake_topic_truncate(struct fake_topic *topic, int32_t partition, int64_t end)
+{
+    struct fake_log *log = log_of(topic, partition);
+    FCAP_ASSERT(end >= log->log_start);
+    log->changes += end < log->end;
+    while (log->end > end) {
+        log->end--;
+        fcap_buffer_done(&log->records[log->end].key);
+        fcap_buffer_done(&log->records[log->end].value);
+    }
+    log->held_at = log->held_at > end ? end : log->held_at;
 }
 
 void fake_topic_hold(struct fake_topic *topic, int32_t partition, int64_t offset)
@@ -275,6 +291,52 @@ static int64_t find_time(const struct fake_source *source, int32_t partition, in
     return end;
 }
 
+/* What the log holds of a mark: 1 the record that was counted, -1 another one, 0 nothing to
+ * compare. Looked for from the mark down to the log's start. */
+static int compare_mark(const struct fake_source *source, int32_t partition,
+                        const struct fcap_log_mark *mark)
+{
+    struct fcap_record record;
+    if (mark->offset > fake_topic_end(source->topic, partition)) {
+        return 0;
+    }
+    for (int64_t offset = mark->offset - 1; offset >= 0; offset--) {
+        if (fake_topic_read(source->topic, partition, offset, &record)) {
+            return record.timestamp_ms == mark->timestamp_ms &&
+                           fcap_hash64(record.key, 0) == mark->key_hash
+                       ? 1
+                       : -1;
+        }
+    }
+    return 0;
+}
+
+/* True when the log is not the one that the start speaks of. */
+static bool find_gap(const struct fake_source *source, const struct fake_partition *owned,
+                     struct fcap_gap *gap)
+{
+    const struct fcap_start *start = &owned->start;
+    int64_t other = INT64_MAX; /* the lowest mark with another record */
+    gap->wanted = start->offset;
+    gap->next = gap->log_start;
+    gap->kind = FCAP_GAP_BELOW_START;
+    if (start->offset < gap->log_start) {
+        return true;
+    }
+    for (size_t i = 0; i < start->mark_count; i++) {
+        int same = compare_mark(source, owned->id, &start->marks[i]);
+        if (same > 0) {
+            gap->kind = FCAP_GAP_TRUNCATED;
+            gap->same = start->marks[i].offset;
+            gap->next = other < gap->end ? other : gap->end;
+            return other != INT64_MAX || start->offset > gap->end;
+        }
+        other = same < 0 ? start->marks[i].offset : other;
+    }
+    gap->kind = other != INT64_MAX ? FCAP_GAP_RECREATED : FCAP_GAP_BEYOND_END;
+    return other != INT64_MAX || start->offset > gap->end;
+}
+
 /* Finds the start, asks about gaps until there is none, and tells it. */
 static void start(struct fake_source *source, const struct fcap_source_handler *handler,
                   struct fake_partition *owned)
@@ -284,16 +346,11 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
                                    .log_start = log->log_start,
                                    .end = fake_topic_end(source->topic, owned->id),
                                    .partition_count = source->topic->partition_count};
-    while (owned->start.kind == FCAP_START_OFFSET &&
-           (owned->start.offset < started.log_start || owned->start.offset > started.end)) {
-        struct fcap_gap gap = {.partition = owned->id,
-                               .kind = owned->start.offset < started.log_start
-                                           ? FCAP_GAP_BELOW_START
-                                           : FCAP_GAP_BEYOND_END,
-                               .wanted = owned->start.offset,
-                               .log_start = started.log_start,
-                               .end = started.end};
+    struct fcap_gap gap = {
+        .partition = owned->id, .log_start = started.log_start, .end = started.end};
+    while (owned->start.kind == FCAP_START_OFFSET && find_gap(source, owned, &gap)) {
         owned->start = handler->gap(handler->context, &gap);
+        gap.same = 0;
     }
     switch (owned->start.kind) {
     case FCAP_START_OFFSET:
@@ -312,6 +369,7 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
     }
     owned->next = started.offset;
     owned->started = true;
+    owned->changes = log->changes;
     owned->end_told = false;
     handler->started(handler->context, &started);
 }
@@ -345,9 +403,13 @@ static bool read_some(struct fake_source *source, const struct fcap_source_handl
     struct fcap_record record;
     size_t left = source->turn_records < *count ? source->turn_records : *count;
     if (owned->started && (owned->next < log_of(source->topic, id)->log_start ||
-                           owned->next > log_of(source->topic, id)->end)) {
-        owned->started = false; /* Trimmed or recreated under us: the next poll finds the gap. */
-        owned->start = (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = owned->next};
+                           owned->changes != log_of(source->topic, id)->changes)) {
+        owned->started = false; /* Trimmed or another one: the next poll finds the gap. */
+        if (handler->position != NULL) {
+            handler->position(handler->context, id, &owned->start);
+        }
+        owned->start.kind = FCAP_START_OFFSET;
+        owned->start.offset = owned->next;
     }
     while (owned->started && left > 0 && owned->next < fake_topic_end(source->topic, id)) {
         int64_t offset = owned->next++;

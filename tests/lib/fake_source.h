@@ -26,7 +26,8 @@ struct fake_log {
     int64_t end;                 /* next offset to be written */
     int64_t capacity;
     int64_t log_start;
-    int64_t held_at; /* readers see nothing at or above (an open transaction); -1: no such */
+    uint64_t changes; /* times that it was recreated or truncated: readers notice it at once */
+    int64_t held_at;  /* readers see nothing at or above (an open transaction); -1: no such */
 };
 
 struct fake_topic {
@@ -49,6 +50,8 @@ void fake_topic_skip(struct fake_topic *topic, int32_t partition);
 void fake_topic_trim(struct fake_topic *topic, int32_t partition, int64_t log_start);
 /* The partition is empty and starts at 0 again. */
 void fake_topic_recreate(struct fake_topic *topic, int32_t partition);
+/* The records from `end` on are lost. */
+void fake_topic_truncate(struct fake_topic *topic, int32_t partition, int64_t end);
 /* Readers see only what is below `offset`; -1: everything. */
 void fake_topic_hold(struct fake_topic *topic, int32_t partition, int64_t offset);
 /* The end that readers see. */
@@ -65,7 +68,8 @@ struct fake_partition {
     struct fcap_start start;
     int polls_until_started;
     bool started;
-    bool end_told; /* since the last record */
+    bool end_told;    /* since the last record */
+    uint64_t changes; /* of its log, as known at the start */
     int64_t next;
 };
 

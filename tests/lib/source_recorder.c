@@ -23,6 +23,13 @@ __attribute__((format(printf, 2, 3))) static void violate(struct recorder *recor
     }
 }
 
+static void position(void *context, int32_t id, struct fcap_start *ret_start)
+{
+    const struct recorder *recorder = context;
+    const struct recorder_partition *partition = &recorder->partitions[id];
+    fcap_trail_start(&partition->trail, partition->next, &partition->last, ret_start);
+}
+
 static void assigned(void *context, const int32_t *partitions, const uint64_t *assignments,
                      size_t count, struct fcap_start *ret_starts)
 {
@@ -39,8 +46,7 @@ static void assigned(void *context, const int32_t *partitions, const uint64_t *a
         if (partition->assigned_count == 0) {
             partition->start = recorder->default_start;
         } else if (recorder->resume) {
-            partition->start =
-                (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = partition->next};
+            position(context, partitions[i], &partition->start);
         }
         ret_starts[i] = partition->start;
         partition->owned = true;
@@ -94,6 +100,11 @@ static bool record(void *context, const struct fcap_record *given)
     partition->next = given->offset + 1;
     partition->records++;
     recorder->records++;
+    partition->last =
+        (struct fcap_log_mark){partition->next, given->timestamp_ms, fcap_hash64(given->key, 0)};
+    if (partition->next % 16 == 0) {
+        (void)fcap_trail_add(&partition->trail, &partition->last);
+    }
     if (recorder->on_record != NULL) {
         recorder->on_record(recorder->on_record_context, given);
     }
@@ -118,9 +129,11 @@ static struct fcap_start gap(void *context, const struct fcap_gap *found)
     struct recorder_partition *partition = &recorder->partitions[found->partition];
     partition->gap_count++;
     partition->last_gap = *found;
+    partition->last = (struct fcap_log_mark){0};
+    fcap_trail_cut(&partition->trail, found->same);
     partition->started = false;
     if (recorder->gap_start.kind == FCAP_START_OFFSET && recorder->gap_start.offset < 0) {
-        return (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = found->log_start};
+        return (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = found->next};
     }
     return recorder->gap_start;
 }
@@ -134,7 +147,8 @@ void recorder_init(struct recorder *recorder, struct fcap_start start)
                     .revoked = revoked,
                     .record = record,
                     .reached_end = reached_end,
-                    .gap = gap},
+                    .gap = gap,
+                    .position = position},
         .default_start = start,
         .resume = true,
         .gap_start = {.kind = FCAP_START_OFFSET, .offset = -1},

@@ -5,6 +5,7 @@
 #define FCAP_TESTS_SOURCE_RECORDER_H
 
 #include "fcap/ports.h"
+#include "fcap/trail.h"
 
 #define RECORDER_PARTITIONS 64
 
@@ -24,14 +25,16 @@ struct recorder_partition {
     unsigned gap_count;
     unsigned end_count;
     uint64_t records;
+    struct fcap_log_mark last; /* of the last record; offset 0: none */
+    struct fcap_trail trail;   /* of every 16th */
 };
 
 struct recorder {
     struct fcap_source_handler handler;
     struct fcap_start default_start; /* of partitions never seen before */
     bool resume;                     /* start at `next` when a partition comes again */
-    struct fcap_start gap_start;     /* what gap() answers; kind OFFSET and offset -1: log start */
-    size_t stop_after;               /* record() says "no more" at every n-th; 0: never */
+    struct fcap_start gap_start; /* what gap() answers; kind OFFSET and offset -1: the gap's next */
+    size_t stop_after;           /* record() says "no more" at every n-th; 0: never */
     struct recorder_partition partitions[RECORDER_PARTITIONS];
     uint64_t records;
     uint64_t max_assignment;

@@ -175,6 +175,12 @@ static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
     return start;
 }
 
+static void on_position(void *context, int32_t partition, struct fcap_start *ret_start)
+{
+    struct sim_worker *worker = context;
+    worker->handler.position(worker->handler.context, partition, ret_start);
+}
+
 static enum fcap_status poll_source(struct fcap_source *port,
                                     const struct fcap_source_handler *handler,
                                     struct fcap_source_budget budget)
@@ -182,7 +188,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
     struct sim_worker *worker = (struct sim_worker *)port;
     worker->handler = *handler;
     struct fcap_source_handler ear = {
-        worker, on_assigned, on_started, on_revoked, on_record, on_reached_end, on_gap,
+        worker, on_assigned, on_started, on_revoked, on_record, on_reached_end, on_gap, on_position,
     };
     return worker->source.port.ops->poll(&worker->source.port, &ear, budget);
 }

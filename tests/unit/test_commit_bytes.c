@@ -305,6 +305,9 @@ static const char *const first_commit[] = {
     /* newest commit 1, valid from 1, redo from 1; no epoch yet */
     META_1 "00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01" META_2
            "00 00 00 00 00 00 00 00" META_3,
+    /* The trail: at offset 4, after a record of that time and key. */
+    "default put 00 05 74 72 61 69 6c = "
+    "01 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 06 e8 41 7d 0f e6 61 3f",
     "timers put 00 00 01 8b cf e5 19 e0 00 05 00 00 00 00 00 00 00 01 00 00 = "
     "11 a0 9c 01 00 02 75 31 01 01 02 03 04 05 06 07 08 "
     "00 01 01 01 02 03 04 05 06 07 09 bf b8 02 01 01 00 00 00 00 00 00 00 03",
