@@ -243,12 +243,9 @@ static bool find_columns(struct reading *reading, struct demo_field *field)
     for (size_t i = 0; i < field->count; i++) {
         field->columns[i] = column_of(reading, field->parts[i]);
         if (field->columns[i] == reading->column_count) {
-            char text[600] = "";
-            for (size_t k = 0; k < reading->column_count; k++) {
-                size_t used = strlen(text);
-                (void)snprintf(text + used, sizeof text - used, "%s %s", k == 0 ? "" : ",",
-                               reading->columns[k]);
-            }
+            char text[600];
+            demo_map_list((const char *const *)reading->columns, reading->column_count, text,
+                          sizeof text);
             return complain(reading, "no column \"%s\"; it has%s", field->parts[i], text);
         }
     }

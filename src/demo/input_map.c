@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define LISTED_MAX 16
+
 static const char example[] = "such as --map user=user_id,ad=item_id,time=timestamp";
 
 static struct demo_field *field_of(struct demo_map *map, const char *name, size_t size)
@@ -66,6 +68,19 @@ bool demo_map_parse(const char *text, struct demo_map *ret_map, char *error, siz
     return true;
 }
 
+void demo_map_list(const char *const *columns, size_t count, char *ret_text, size_t size)
+{
+    size_t used = 0;
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < count && i < LISTED_MAX && used + 1 < size; i++) {
+        used += (size_t)snprintf(ret_text + used, size - used, "%s \"%.40s\"", i == 0 ? "" : ",",
+                                 columns[i]);
+    }
+    if (count > LISTED_MAX && used + 1 < size) {
+        (void)snprintf(ret_text + used, size - used, " and %zu more", count - LISTED_MAX);
+    }
+}
+
 static const char *find(const char *const *columns, size_t count, const char *const *names)
 {
     for (size_t n = 0; names[n] != NULL; n++) {
@@ -101,9 +116,8 @@ bool demo_map_guess(const char *const *columns, size_t count, struct demo_map *r
                          : ad == NULL ? "ad"
                                       : "time",
                          example);
-    for (size_t i = 0; i < count && used + 1 < error_size; i++) {
-        used += (size_t)snprintf(error + used, error_size - used, "%s %s", i == 0 ? "" : ",",
-                                 columns[i]);
+    if (used < error_size) {
+        demo_map_list(columns, count, error + used, error_size - used);
     }
     return false;
 }

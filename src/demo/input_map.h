@@ -30,4 +30,7 @@ bool demo_map_parse(const char *text, struct demo_map *ret_map, char *error, siz
 bool demo_map_guess(const char *const *columns, size_t count, struct demo_map *ret_map, char *error,
                     size_t error_size);
 
+/* Writes the first columns, quoted, a blank before each. */
+void demo_map_list(const char *const *columns, size_t count, char *ret_text, size_t size);
+
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,9 @@ static void begin(struct demo_run *run)
     if (parent != NULL && strlen(parent) > PARENT_MAX) {
         (void)unsetenv("TMPDIR");
     }
+    run->traces =
+        mmap(NULL, sizeof *run->traces, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    lab_check(run->traces != MAP_FAILED);
     lab_folder_make("fcapd-demo", run->folder, sizeof run->folder);
     (void)setenv("TMPDIR", run->folder, 1);
     (void)snprintf(run->name, sizeof run->name, "fcapd-demo-%d-%" PRId64, (int)getpid(),
@@ -184,7 +188,7 @@ int demo_supervise(const struct demo_options *options,
     end_group(child);
     lab_folder_remove(run.folder);
     if (isatty(STDOUT_FILENO) != 0) {
-        (void)fputs("\033[?25h", stdout); /* The view hides the cursor. */
+        (void)fputs("\033[?7h\033[?25h", stdout); /* What the view has switched off. */
     }
     if (number != 0) {
         (void)fprintf(stderr, "\nfcapd demo: interrupted; all that it started is stopped\n");
@@ -193,10 +197,10 @@ int demo_supervise(const struct demo_options *options,
     (void)fflush(NULL);
     /* What follows may take its time: from here on a signal simply ends us. */
     (void)sigprocmask(SIG_SETMASK, &old_mask, NULL);
-    if (options->redis.port != 0) {
+    if (run.traces->keys) {
         is_clean = clean_redis(&options->redis, &run, had_id);
     }
-    if (options->brokers != NULL) {
+    if (run.traces->topic) {
         is_clean = clean_kafka(options->brokers, &run) && is_clean;
     }
     return is_clean || code != 0 ? code : 1;

@@ -10,8 +10,15 @@
 
 #include "demo/options.h"
 
+/* Where the child may have left something outside; memory that it shares with its parent. */
+struct demo_traces {
+    bool topic; /* set before the topic is made */
+    bool keys;
+};
+
 /* What one run calls its own. */
 struct demo_run {
+    struct demo_traces *traces;
     char name[64];   /* profile, topic and prefix of keys on a real Kafka and Redis */
     char folder[64]; /* everything of it on disk is in there */
 };

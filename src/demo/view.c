@@ -197,6 +197,7 @@ static void draw(struct demo_view *view, struct demo_world *world, const struct 
         (void)fputs("\033[?25l", stdout);
     }
     view->lines = 0;
+    (void)fputs("\033[?7l", stdout); /* A line that is too wide is cut, not wrapped. */
     line(view, "%s", "");
     line(view, "  %5.1f s   %s%s", (double)(lab_monotonic_ms() - view->begun_ms) / 1000, phase,
          feed->held ? " (the producer waits for the daemon)" : "");
@@ -220,10 +221,11 @@ static void draw(struct demo_view *view, struct demo_world *world, const struct 
              grouped(view->keys[i], room[0]), curve);
     }
     line(view, "%s", "");
-    line(view, "  impressions in the last  %7s %8s %8s", demo_windows[0].name, demo_windows[1].name,
-         demo_windows[2].name);
+    line(view, "  %-19s %8s %8s %8s", "impressions in last", demo_windows[0].name,
+         demo_windows[1].name, demo_windows[2].name);
     draw_users(view, world, feed);
     line(view, "%s", "");
+    (void)fputs("\033[?7h", stdout);
 }
 
 /* --- plain lines ----------------------------------------------------------------------------- */

@@ -53,6 +53,7 @@ static bool open_redis(struct demo_world *world)
         return false;
     }
     world->profile = is_own ? "demo" : world->run->name;
+    world->run->traces->keys = !is_own;
     (void)snprintf(world->key_prefix, sizeof world->key_prefix, "%s:{",
                    is_own ? "fc" : world->run->name);
     (void)printf("redis   %s:%u (%s), keys %s<user>}:<window>\n", world->redis_address.host,
@@ -85,6 +86,7 @@ static bool open_kafka(struct demo_world *world)
             return false;
         }
         world->topic = world->run->name;
+        world->run->traces->topic = true;
         world->partition_count = PARTITIONS_USUAL;
         kafka_create_topic(world->brokers, world->topic, world->partition_count, NULL);
     }
@@ -120,7 +122,7 @@ static void write_configuration(struct demo_world *world)
                         "commit:\n"
                         "  interval: 500ms\n"
                         "memory:\n"
-                        "  budget: 256MiB\n",
+                        "  budget: 640MiB\n",
                         world->profile, demo_windows[0].name, demo_windows[1].name,
                         demo_windows[2].name, world->brokers, world->topic, world->topic,
                         world->redis_address.host, world->redis_address.port, world->key_prefix);

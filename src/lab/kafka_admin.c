@@ -174,6 +174,23 @@ bool kafka_answers(const char *brokers, int timeout_ms)
     return answers;
 }
 
+bool kafka_has_topic(const char *brokers, const char *topic)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    bool found = false;
+    rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);
+    rd_kafka_resp_err_t error = rd_kafka_metadata(client, 1, NULL, &metadata, CALL_MS);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        lab_die("topics: %s", rd_kafka_err2str(error));
+    }
+    for (int i = 0; i < metadata->topic_cnt; i++) {
+        found = found || strcmp(metadata->topics[i].topic, topic) == 0;
+    }
+    rd_kafka_metadata_destroy(metadata);
+    rd_kafka_destroy(client);
+    return found;
+}
+
 bool kafka_try_delete_topic(const char *brokers, const char *topic, char *why, size_t why_size)
 {
     rd_kafka_t *client = kafka_client_open(brokers, RD_KAFKA_PRODUCER);

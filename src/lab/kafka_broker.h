@@ -48,6 +48,8 @@ void kafka_create_topic(const char *brokers, const char *topic, int partitions,
 void kafka_delete_topic(const char *brokers, const char *topic);
 /* Whether a broker answers within timeout_ms. */
 bool kafka_answers(const char *brokers, int timeout_ms);
+/* Whether the brokers know a topic of this name. */
+bool kafka_has_topic(const char *brokers, const char *topic);
 /* Deletes a topic that may not be there. False: no answer, or refused; `why` says it. */
 bool kafka_try_delete_topic(const char *brokers, const char *topic, char *why, size_t why_size);
 /* Drops the records below `before`. */
