@@ -78,6 +78,12 @@ def check_commands(path, text, code):
             yield f"{path}: no such option: {option}"
 
 
+def check_table_of_commands(path, text, code):
+    for command in re.findall(r'^    {"([a-z]+)", "[^"]*",', code, re.M):
+        if f"| `fcapd {command}" not in text:
+            yield f"{path}: fcapd {command} is not described"
+
+
 def check_reasons(path, text, code):
     """The first column of the two tables: what is fixed in each text must be in the sources."""
     part = re.search(r"^## Reasons of /readyz.*?(?=^## )", text, re.M | re.S)
@@ -107,6 +113,7 @@ def check(root):
         if path in ("README.md", "docs/OPERATING.md"):
             yield from check_commands(path, text, code)
         if path == "docs/OPERATING.md":
+            yield from check_table_of_commands(path, text, code)
             yield from check_reasons(path, text, code)
     if len(paths) < 5 or len(metrics) < 50 or len(keys) < 30:
         yield "docs.py found too little to check"
