@@ -19,7 +19,9 @@
 #define HOUR_MS 3600000ll
 #define DAY_MS  86400000ll
 
-enum { USERS = 700000, EVENTS = 2100000, ADS = 300, PARTITIONS = 8 };
+enum { USERS = 700000, ADS = 300, PARTITIONS = 8 };
+
+static size_t event_count; /* 3 of each user; reduced: 1.5, and twice as long between commits */
 
 static char users[USERS][12];
 static char ads[ADS][8];
@@ -37,7 +39,7 @@ static uint64_t draw(uint64_t bound)
 /* Two days of events, all users alike: the worst case for a cache. */
 static void make_events(void)
 {
-    events = calloc(EVENTS, sizeof *events);
+    events = calloc(event_count, sizeof *events);
     assert_non_null(events);
     for (size_t i = 0; i < USERS; i++) {
         (void)snprintf(users[i], sizeof users[i], "u%zu", i); /* Fits. */
@@ -45,9 +47,9 @@ static void make_events(void)
     for (size_t i = 0; i < ADS; i++) {
         (void)snprintf(ads[i], sizeof ads[i], "a%zu", i); /* Fits. */
     }
-    for (size_t i = 0; i < EVENTS; i++) {
+    for (size_t i = 0; i < event_count; i++) {
         size_t user = i < USERS ? i : draw(USERS); /* Every user at least once. */
-        int64_t time_ms = 1700000000000 + (int64_t)(i * (2 * (uint64_t)DAY_MS) / EVENTS);
+        int64_t time_ms = 1700000000000 + (int64_t)(i * (2 * (uint64_t)DAY_MS) / event_count);
         events[i] = (struct virtual_event){.arrival_ms = time_ms,
                                            .time_ms = time_ms,
                                            .user = users[user],
@@ -122,13 +124,13 @@ static void set_up(struct virtual_world *world, size_t record_cache_bytes)
     world->now_ms = events[0].arrival_ms - 1;
     /* As the daemon divides it: a cache full of unwritten changes may grow by a quarter. */
     world->settings.cache_bytes = record_cache_bytes / 5 * 4;
-    world->settings.commit_interval_ms = 10 * 60000;
+    world->settings.commit_interval_ms = 10 * 60000 * (3 * (int64_t)USERS / (int64_t)event_count);
     world->settings.slice_ms = 60000;
     world->settings.bucket_ms = 10 * 60000;
     virtual_world_window(world, "1h", HOUR_MS);
     virtual_world_window(world, "1d", DAY_MS);
     virtual_world_window(world, "3d", 3 * DAY_MS);
-    virtual_world_events(world, events, EVENTS);
+    virtual_world_events(world, events, event_count);
 }
 
 static void test_budget(void **state)
@@ -139,7 +141,9 @@ static void test_budget(void **state)
     struct virtual_world *world = virtual_world_make();
     struct fcap_pipeline_sizes sizes;
     struct peaks peaks = {0};
+    const char *full = getenv("FCAP_TEST_FULL");
     (void)state;
+    event_count = full != NULL && strcmp(full, "1") == 0 ? 3 * USERS : 3 * USERS / 2;
     (void)mallopt(M_ARENA_MAX, 2); /* As the daemon does. */
     make_events();
     set_up(world, record_cache);
@@ -149,7 +153,7 @@ static void test_budget(void **state)
     size_t heap_before = heap.uordblks + heap.hblkhd;
     size_t before = resident_bytes();
     virtual_world_start(world);
-    while (world->now_ms < events[EVENTS - 1].arrival_ms) {
+    while (world->now_ms < events[event_count - 1].arrival_ms) {
         virtual_world_run_to(world, world->now_ms + 60000);
         look(world, &peaks);
     }
