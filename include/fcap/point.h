@@ -5,8 +5,8 @@
  * in this list and one FCAP_POINT() in the code; the crash torture draws from the list.
  *
  * X(name, phase, lead, passes, what is true there). `lead` says how a test brings a daemon there,
- * a sum of FCAP_LEAD_*; `passes` is the largest number of passes that a test draws (a full run
- * multiplies those from 100 on, which count users and events). Thread rule: any thread. */
+ * a sum of FCAP_LEAD_*; `passes` is the largest number of passes that a test draws at 2,000 users
+ * (those from 100 on count users and events and grow with them). Thread rule: any thread. */
 #ifndef FCAP_POINT_H
 #define FCAP_POINT_H
 
@@ -16,7 +16,7 @@
     X(push_written,      SEND,       FCAP_LEAD_LOAD,    40, "values are in the socket, no answer is read")\
     X(push_acked,        SEND,       FCAP_LEAD_LOAD,  2000, "a value is acknowledged, in no commit yet")  \
     X(expire_moved,      EXPIRY,     FCAP_LEAD_LOAD,   200, "T has moved, what left is not sent")         \
-    X(expire_slice,      EXPIRY,     FCAP_LEAD_START,    3, "between two slices of a catch-up of T")      \
+    X(expire_slice,      EXPIRY,     FCAP_LEAD_START,    2, "between two slices of a catch-up of T")      \
     X(commit_meta,       COMMIT,     FCAP_LEAD_LOAD,    12, "meta is encoded, records are not")           \
     X(commit_users,      COMMIT,     FCAP_LEAD_LOAD,    12, "records are encoded, timers are not")        \
     X(commit_chunks,     COMMIT,     FCAP_LEAD_LOAD,    12, "timers are encoded, redo and ads are not")   \
@@ -28,20 +28,20 @@
     X(state_synced,      COMMIT,     FCAP_LEAD_LOAD,     1, "the state is durable, nobody knows")         \
     X(offsets_sending,   PUBLISH,    FCAP_LEAD_LOAD,     3, "right before progress offsets are sent")     \
     X(offsets_sent,      PUBLISH,    FCAP_LEAD_LOAD,     3, "they are on their way")                      \
-    X(partition_coming,  REBALANCE,  FCAP_LEAD_LEAVE,    3, "a partition is assigned, not claimed")       \
-    X(partition_claimed, REBALANCE,  FCAP_LEAD_LEAVE,    3, "it is claimed, its state is not loaded")     \
+    X(partition_coming,  REBALANCE,  FCAP_LEAD_LEAVE,    2, "a partition is assigned, not claimed")       \
+    X(partition_claimed, REBALANCE,  FCAP_LEAD_LEAVE,    2, "it is claimed, its state is not loaded")     \
     X(partition_leaving, REBALANCE,  FCAP_LEAD_JOIN,     1, "revoked, nothing is drained")                \
     X(partition_drained, REBALANCE,  FCAP_LEAD_JOIN,     1, "drained, nothing is dropped")                \
     X(partition_dropped, REBALANCE,  FCAP_LEAD_JOIN,     1, "dropped, the group has no answer yet")       \
     X(full_begun,        PROJECTION, FCAP_LEAD_EMPTY,    1, "a complete projection begins")               \
-    X(full_queued,       PROJECTION, FCAP_LEAD_EMPTY,  600, "so many users are queued for it")            \
-    X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY,  600, "so many of its values are handed over")      \
-    X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY,    3, "all is acknowledged, the state doesn't say") \
+    X(full_queued,       PROJECTION, FCAP_LEAD_EMPTY,  150, "so many users are queued for it")            \
+    X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY,  150, "so many of its values are handed over")      \
+    X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY,    2, "all is acknowledged, the state doesn't say") \
     X(state_opened,      START,      FCAP_LEAD_START,    1, "the store is open, no worker runs")          \
-    X(task_redone,       START,      FCAP_LEAD_CRASH,   10, "between two commits of redo")                \
-    X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 3, "a partition's state is loaded") \
-    X(gate_opening,      START,      FCAP_LEAD_START,    3, "the next step would open a gate")            \
-    X(gate_opened,       START,      FCAP_LEAD_START,    3, "a gate is open, nothing has passed it")
+    X(task_redone,       START,      FCAP_LEAD_CRASH,    6, "between two commits of redo")                \
+    X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 2, "a partition's state is loaded") \
+    X(gate_opening,      START,      FCAP_LEAD_START,    2, "the next step would open a gate")            \
+    X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD  1  /* records arrive; any running daemon gets there */

@@ -18,5 +18,14 @@ bool claim_read(const char *meta, int32_t partition, struct claim *ret_claim)
     }
     ret_claim->next = strtoll(next + strlen("\"next\":"), NULL, 10);
     ret_claim->as_of_ms = strtoll(as_of + strlen("\"as_of\":"), NULL, 10);
+    const char *epoch = strstr(at, "\"epoch\":");
+    ret_claim->epoch =
+        epoch == NULL || epoch > end ? 0 : strtoll(epoch + strlen("\"epoch\":"), NULL, 10);
+    const char *ready = strstr(at, "\"ready\":[");
+    size_t quotes = 0;
+    for (const char *c = ready; c != NULL && c > at && c < end; c++) {
+        quotes += *c == '"';
+    }
+    ret_claim->ready = quotes < 2 ? 0 : quotes / 2 - 1; /* Without "ready" itself. */
     return true;
 }

@@ -24,17 +24,18 @@
 #define TAIL_MS  60000
 #define CALL_MS  20000
 
-static void write_configuration(struct live *live)
+static void write_configuration(struct live *live, struct daemon_process *process,
+                                const char *instance, const char *instance_id)
 {
     static const char format[] = "profile: test\n"
-                                 "instance: one\n"
+                                 "instance: %s\n"
                                  "workers: %d\n"
                                  "windows: %s\n"
                                  "kafka:\n"
                                  "  brokers: %s\n"
                                  "  topic: %s\n"
                                  "  group: %s-group\n"
-                                 "  instance_id: member\n"
+                                 "%s"
                                  "  session_timeout: 6s\n"
                                  "  dead_letter:\n"
                                  "    topic: %s\n"
@@ -51,13 +52,18 @@ static void write_configuration(struct live *live)
     const struct live_options *options = &live->options;
     char yaml[8192];
     unsigned port = options->redis_port != 0 ? options->redis_port : live->redis.port;
-    int size = snprintf(yaml, sizeof yaml, format, options->workers, options->windows,
-                        kafka_test_brokers(), live->topic, live->topic, live->letters,
+    int size = snprintf(yaml, sizeof yaml, format, instance, options->workers, options->windows,
+                        kafka_test_brokers(), live->topic, live->topic, instance_id, live->letters,
                         options->more_kafka == NULL ? "" : options->more_kafka, port,
                         options->more_redis == NULL ? "" : options->more_redis,
                         options->more == NULL ? "" : options->more);
     assert_true(size > 0 && (size_t)size < sizeof yaml);
-    daemon_process_init(&live->process, FCAPD_PROGRAM, yaml);
+    daemon_process_init(process, FCAPD_PROGRAM, yaml);
+}
+
+void live_member_init(struct live *live, struct daemon_process *process, const char *instance)
+{
+    write_configuration(live, process, instance, "");
 }
 
 /* A reader of its own, at the start of each partition. */
@@ -119,7 +125,7 @@ void live_init(struct live *live, const struct live_options *options)
     if (options->redis_port == 0) {
         redis_server_start(&live->redis, NULL);
     }
-    write_configuration(live);
+    write_configuration(live, &live->process, "one", "  instance_id: member\n");
     live->oracle = oracle_open();
     live->producer = kafka_producer_open(brokers, live->topic, NULL, NULL);
     live->tail = open_tail(live->topic, options->partitions);
@@ -359,26 +365,53 @@ void live_read(struct live *live)
     }
 }
 
-bool live_claims(struct live *live, int64_t *ret_next, int64_t *ret_as_of_ms)
+/* What an instance claims of a partition, when nothing better is known already. */
+static bool add_claims(struct live *live, const char *instance, struct live_claim *best)
 {
-    const char *meta = redis_server_ask(&live->redis, "GET fc:meta:test:one");
+    const char *meta = redis_server_ask(&live->redis, "GET fc:meta:test:%s", instance);
     for (int32_t i = 0; i < live->options.partitions; i++) {
-        struct live_claim claim = {.partition = i, .next = -1, .as_of_ms = -1};
-        struct claim read;
-        if (claim_read(meta, i, &read)) {
-            claim.next = read.next;
-            claim.as_of_ms = read.as_of_ms;
-            if (live->claim_count == live->claim_capacity) {
-                live->claim_capacity = live->claim_capacity * 2 + 64;
-                live->claims = realloc(live->claims, live->claim_capacity * sizeof *live->claims);
-                assert_non_null(live->claims);
-            }
-            live->claims[live->claim_count++] = claim;
+        struct claim claim;
+        if (claim_read(meta, i, &claim) && claim.epoch > best[i].epoch) {
+            best[i] = (struct live_claim){i, claim.as_of_ms, claim.next, claim.epoch,
+                                          claim.ready == live->window_count};
         }
-        ret_next[i] = claim.next;
-        ret_as_of_ms[i] = claim.as_of_ms;
     }
     return meta != NULL;
+}
+
+static void remember_claim(struct live *live, const struct live_claim *claim)
+{
+    struct live_claim *last = &live->last[claim->partition];
+    bool is_known =
+        claim->next < 0 || (last->as_of_ms == claim->as_of_ms && last->next == claim->next);
+    *last = *claim;
+    if (is_known) {
+        return;
+    }
+    if (live->claim_count == live->claim_capacity) {
+        live->claim_capacity = live->claim_capacity * 2 + 64;
+        live->claims = realloc(live->claims, live->claim_capacity * sizeof *live->claims);
+        assert_non_null(live->claims);
+    }
+    live->claims[live->claim_count++] = *claim;
+}
+
+bool live_claims(struct live *live, int64_t *ret_next, int64_t *ret_as_of_ms)
+{
+    struct live_claim best[LIVE_PARTITIONS_MAX];
+    for (int32_t i = 0; i < live->options.partitions; i++) {
+        best[i] = (struct live_claim){i, -1, -1, -1, false};
+    }
+    bool found = add_claims(live, "one", best);
+    if (live->options.other_instance != NULL) {
+        found = add_claims(live, live->options.other_instance, best) || found;
+    }
+    for (int32_t i = 0; i < live->options.partitions; i++) {
+        remember_claim(live, &best[i]);
+        ret_next[i] = best[i].next;
+        ret_as_of_ms[i] = best[i].as_of_ms;
+    }
+    return found;
 }
 
 void live_await_claims(struct live *live)

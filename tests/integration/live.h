@@ -40,6 +40,7 @@ struct live_options {
     const char *more_redis;      /* the same under redis: */
     const char *more;            /* YAML at the top level; NULL: none */
     uint16_t redis_port;         /* somebody else's Redis; 0: start one */
+    const char *other_instance;  /* another daemon whose fc:meta speaks as well; NULL: none */
 };
 
 /* A claim of fc:meta: when T of the partition was as_of_ms, everything below next had been
@@ -48,6 +49,8 @@ struct live_claim {
     int32_t partition;
     int64_t as_of_ms;
     int64_t next;
+    int64_t epoch;
+    bool is_ready; /* all windows are */
 };
 
 /* A record that must be dead-lettered. Owns its bytes. */
@@ -76,7 +79,8 @@ struct live {
     struct live_dead *dead;
     size_t dead_count;
     size_t dead_capacity;
-    struct live_claim *claims;
+    struct live_claim last[LIVE_PARTITIONS_MAX]; /* the newest of each partition */
+    struct live_claim *claims;                   /* all different ones */
     size_t claim_count;
     size_t claim_capacity;
     size_t window_count;
@@ -86,6 +90,10 @@ struct live {
  * start the daemon. */
 void live_init(struct live *live, const struct live_options *options);
 void live_done(struct live *live);
+
+/* The configuration of a further daemon on the same topic and Redis, a dynamic member of the
+ * group. */
+void live_member_init(struct live *live, struct daemon_process *process, const char *instance);
 
 /* Starts the daemon and waits until /readyz says 200 and fc:meta speaks for every partition. */
 void live_start(struct live *live);
@@ -109,8 +117,8 @@ void live_flush(struct live *live);
 /* Reads the topic to its end of now into the oracle. */
 void live_read(struct live *live);
 
-/* Reads fc:meta and remembers what it claims; false when it is absent. ret_next[p] is -1 for a
- * partition without a claim. */
+/* Reads fc:meta and remembers what it claims, of several owners the one with the highest epoch;
+ * false when it is absent. ret_next[p] is -1 for a partition without a claim. */
 bool live_claims(struct live *live, int64_t *ret_next, int64_t *ret_as_of_ms);
 /* Waits until fc:meta claims something for every partition. */
 void live_await_claims(struct live *live);
