@@ -70,8 +70,9 @@ finish() {
     fi
     tail=
     [ $skipped -eq 0 ] || tail=", $skipped skipped"
-    printf '# %s\t%s\n' seconds $(($(date +%s) - begun)) \
-        total "$passed passed, $failed failed$tail" >>"$results"
+    took=$(($(date +%s) - begun))
+    printf '# %s\t%s\n' seconds $took total "$passed passed, $failed failed$tail" >>"$results"
+    echo "took $((took / 60)) min $((took % 60)) s"
     echo "$passed passed, $failed failed$tail"
     # A plain exit would give the code from before the trap.
     [ $failed -eq 0 ] && [ $passed -gt 0 ] && exit 0
