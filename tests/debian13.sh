@@ -66,7 +66,7 @@ fi
 
 # The tree as it stands, without what git ignores; the build folder is kept between runs.
 copy=$root/fcapd
-mkdir -p "$copy" "$root/build" "$root/shared-data"
+mkdir -p "$copy" "$root/fcapd-build" "$root/shared-data"
 find "$copy" -mindepth 1 -delete
 if git -C "$top" rev-parse --git-dir >/dev/null 2>&1; then
     (cd "$top" && git ls-files -z --cached --others --exclude-standard |
@@ -89,8 +89,8 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 CI="${CI:-}"
     FCAP_SHARED_DATA="$shared" FCAP_TEST_FULL="${FCAP_TEST_FULL:-}" FCAP_TEST_JOBS="$jobs" \
     FCAP_TEST_BROKERS="${FCAP_TEST_BROKERS:-}" \
     chroot "$root" sh -c '
-        cmake -S /fcapd -B /build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON &&
-        ninja -C /build -j "$FCAP_TEST_JOBS" &&
-        echo "with: $(/build/fcapd version | awk "NR > 1 && NF { \$1 = \$1; printf \"%s%s\", sep, \$0; sep = \"; \" }")" &&
-        cd /build && ctest -V -L "^(unit|contract|fuzz|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout 600' || status=1
+        cmake -S /fcapd -B /fcapd-build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON &&
+        ninja -C /fcapd-build -j "$FCAP_TEST_JOBS" &&
+        echo "with: $(/fcapd-build/fcapd version | awk "NR > 1 && NF { \$1 = \$1; printf \"%s%s\", sep, \$0; sep = \"; \" }")" &&
+        cd /fcapd-build && ctest -V -L "^(unit|contract|fuzz|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout 600' || status=1
 exit $status
