@@ -283,9 +283,64 @@ static void test_a_revoke_after_a_vain_drain_does_not_wait(void **state)
     assert_in_range(world.now_ms - begun_ms, 0, 20);
 }
 
+static int setup_two(void **state)
+{
+    (void)state;
+    pipeline_world_init(2);
+    return 0;
+}
+
+static void step_many(void)
+{
+    for (int i = 0; i < STEPS_MAX / 2; i++) {
+        assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_OK);
+        world.now_ms += 10;
+    }
+}
+
+static bool is_shown(const char *key)
+{
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    return fcap_fake_redis_get(&world.redis, fcap_bytes_of(key), &value, &expire_at_ms);
+}
+
+/* A look at every partition for a user must not leave an empty user behind in those that know none
+ * of that name: with the next full projection it took the keys away. */
+static void test_a_look_leaves_no_trace(void **state)
+{
+    static const char *const users[] = {"u", "w"}; /* one in each partition */
+    struct fcap_buffer text = {0};
+    struct fcap_pipeline_sizes before, after;
+    (void)state;
+    pipeline_world_add(0, "u", "v", NOW_MS - 1000);
+    pipeline_world_add(1, "w", "v", NOW_MS - 1000);
+    open_pipeline();
+    step_many();
+    assert_true(is_shown("fc:{u}:1h") && is_shown("fc:{w}:1h"));
+    fcap_pipeline_sizes(world.pipeline, &before);
+    for (int32_t partition = 0; partition < 2; partition++) {
+        for (size_t i = 0; i < 2; i++) {
+            fcap_buffer_clear(&text);
+            assert_true(fcap_pipeline_inspect(world.pipeline, partition, fcap_bytes_of(users[i]), 0,
+                                              &text));
+            bool is_there = memmem(text.data, text.size, "\"a\":1", 5) != NULL;
+            assert_int_equal(is_there, (size_t)partition == i);
+        }
+    }
+    fcap_pipeline_sizes(world.pipeline, &after);
+    fcap_fake_redis_flush(&world.redis);
+    step_many();
+    assert_true(is_shown("fc:{u}:1h") && is_shown("fc:{w}:1h"));
+    assert_int_equal(after.cache_users, before.cache_users);
+    fcap_buffer_done(&text);
+    close_pipeline();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_look_leaves_no_trace, setup_two, teardown),
         cmocka_unit_test_setup_teardown(test_a_shown_window_is_kept_up_after_a_gap, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_window_that_was_never_shown_is_held_back, setup,
