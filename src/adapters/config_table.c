@@ -212,7 +212,7 @@ const struct fcap_config_key fcap_config_keys[] = {
     NUMBER("limits.record_bytes", SIZE, limits.record_bytes, KIB, 64 * MIB, "1MiB",
            "Largest Kafka record; a longer one is a malformed record."),
     NUMBER("limits.max_future_skew", DURATION, limits.max_future_skew_ms, 0, HOUR, "5m",
-           "How far an event time may lie ahead of the clock."),
+           "How far an event time may lie ahead of Redis TIME and the wall clock."),
 
     {"http.listen", FCAP_CONFIG_TEXT, AT(http.listen), 1, 300, "off", "127.0.0.1:9187", 0, RESTART,
      fcap_config_format_listen,
