@@ -5,6 +5,7 @@
 #include "fcap/clock_os.h"
 #include "fcap/http.h"
 #include "fcap/log.h"
+#include "fcap/utf8.h"
 #include "health.h"
 #include "page.h"
 
@@ -112,6 +113,20 @@ static void refuse(struct fcap_http_response *response, int status, const char *
     fcap_buffer_put_text(&response->body, text);
 }
 
+/* How much of the text, from its start, is whole characters of UTF-8. */
+static size_t utf8_size(struct fcap_bytes text)
+{
+    size_t size = 0;
+    while (size < text.size) {
+        size_t sequence = fcap_utf8_sequence(text.data + size, text.size - size);
+        if (sequence == 0) {
+            break;
+        }
+        size += sequence;
+    }
+    return size;
+}
+
 static void serve_inspect(void *context, const struct fcap_http_request *request,
                           struct fcap_http_response *response)
 {
@@ -121,6 +136,10 @@ static void serve_inspect(void *context, const struct fcap_http_request *request
     long partition = -1;
     if (user == NULL || user[0] == '\0') {
         refuse(response, 400, "inspect: ?user= is due\n");
+        return;
+    }
+    if (utf8_size(fcap_bytes_of(user)) != strlen(user)) {
+        refuse(response, 400, "inspect: user is not UTF-8; no counted event has such an id\n");
         return;
     }
     if (text != NULL && text[0] != '\0') {
@@ -142,13 +161,14 @@ static void serve_inspect(void *context, const struct fcap_http_request *request
 static void put_hot_user(size_t worker, const struct fcap_hot_user *user, struct fcap_buffer *body)
 {
     bool is_cut = user->size > FCAP_HOT_USER_BYTES;
+    struct fcap_bytes id = {user->bytes, is_cut ? FCAP_HOT_USER_BYTES : user->size};
+    id.size = utf8_size(id); /* The cut may be within a character. */
     fcap_buffer_put_text(body, "{\"worker\":");
     fcap_buffer_put_decimal(body, (int64_t)worker);
     fcap_buffer_put_text(body, ",\"partition\":");
     fcap_buffer_put_decimal(body, user->partition);
     fcap_buffer_put_text(body, ",\"user\":\"");
-    fcap_json_escape(body,
-                     (struct fcap_bytes){user->bytes, is_cut ? FCAP_HOT_USER_BYTES : user->size});
+    fcap_json_escape(body, id);
     fcap_buffer_put_text(body, is_cut ? "\",\"cut\":true,\"records\":" : "\",\"records\":");
     fcap_buffer_put_decimal(body, (int64_t)user->count);
     fcap_buffer_put_text(body, ",\"error\":");
