@@ -1,8 +1,9 @@
 /* fcapd-bench pipeline: see pipeline.h.
  *
- * 1. The daemon starts on an empty topic and opens its gates. It is held (SIGSTOP) while a backlog
- *    is produced, so that producing costs the drained rate nothing, and let go. Counted until the
- *    last event has left the last window.
+ * 1. The daemon starts on an empty topic and opens its gates. Then events are produced as fast as
+ *    they go; the drained rate is their number by the time until all have been shown, producer,
+ *    broker and Redis at work on the same cores. Counted until the last event has left the last
+ *    window.
  * 2. Fixed rates, shares of the drained one. Before half of it is measured, it has gone on for as
  *    long as the longest window, so that expiries come as fast as events.
  * 3. Every key is compared with the definition.
@@ -13,7 +14,6 @@
 #include "lab/lab.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@
 #define DRAIN_MS   600000
 #define SETTLE_MS  2000
 #define WARM_MS    10000
-#define STEP_USERS 2000 /* so many users may still wait for their push: the last step's */
+#define CLOSED_MAX 1000000 /* events of the backlog behind closed gates, at most */
+#define STEP_USERS 2000    /* so many users may still wait for their push: the last step's */
 
 /* What happened between two readings. */
 struct span {
@@ -78,10 +79,8 @@ static void run_drain(struct world *world, struct results *results)
 {
     struct reading shown;
     take(world, &results->drain.before);
-    daemon_process_signal(&world->daemon, SIGSTOP);
-    feed_burst(world->feed, world->options.events);
     double begun_s = (double)lab_monotonic_ms() / 1000;
-    daemon_process_signal(&world->daemon, SIGCONT);
+    feed_burst(world->feed, world->options.events);
     await_records(world, (double)world->options.events, &shown);
     results->drain_s = shown.wall_s - begun_s;
     await_wall(feed_newest_ms(world->feed) + world->options.windows_ms[PIPELINE_WINDOWS - 1] +
@@ -118,8 +117,9 @@ static int64_t longest_delay_ms(struct world *world)
 
 static void run_catch_up(struct world *world, struct results *results)
 {
+    uint64_t events = world->options.events < CLOSED_MAX ? world->options.events : CLOSED_MAX;
     world_stop(world);
-    feed_burst(world->feed, world->options.events);
+    feed_burst(world->feed, events);
     daemon_process_start(&world->daemon, NULL);
     int64_t until_ms = lab_monotonic_ms() + DRAIN_MS;
     struct reading now;
@@ -136,9 +136,8 @@ static void run_catch_up(struct world *world, struct results *results)
             begun = true; /* Joining the group and reading the state are over. */
             results->catch_up.before = now;
         }
-    } while (!begun || now.gates_open < world->options.partitions ||
-             now.projections > 0 || now.records < (double)world->options.events ||
-             now.push_backlog > STEP_USERS);
+    } while (!begun || now.gates_open < world->options.partitions || now.projections > 0 ||
+             now.records < (double)events || now.push_backlog > STEP_USERS);
     results->catch_up.after = now;
     results->catch_up_s = now.wall_s - results->catch_up.before.wall_s;
 }
@@ -197,8 +196,9 @@ static void print_span(const char *name, const struct span *span, double per_sec
                      reading_quantile_ms(delays[i][0], delays[i][1], 0.99),
                      reading_quantile_ms(delays[i][0], delays[i][1], 0.999));
     }
-    (void)printf("  %6.2f %6.2f\n", us_per(b->redis_cpu_s - a->redis_cpu_s, events_of(span)),
-                 us_per(b->broker_cpu_s - a->broker_cpu_s, events_of(span)));
+    (void)printf("  %6.2f %6.2f %8.2f\n", us_per(b->redis_cpu_s - a->redis_cpu_s, events_of(span)),
+                 us_per(b->broker_cpu_s - a->broker_cpu_s, events_of(span)),
+                 us_per(b->feed_cpu_s - a->feed_cpu_s, events_of(span)));
 }
 
 static void print_stages(const struct span *span)
@@ -215,9 +215,9 @@ static void print_table(const struct world *world, const struct results *results
     (void)printf("%-14s %8s %7s %6s %6s %6s %6s %7s %7s  %-17s  %-17s  %s\n", "", "events",
                  "daemon", "worker", "kafka", "store", "other", "writes", "expiry", "freshness ms",
                  "lateness ms", "us CPU an event");
-    (void)printf("%-14s %8s %7s %27s %7s %7s  %5s %5s %5s  %5s %5s %5s  %6s %6s\n", "", "a second",
-                 "us/ev", "us CPU an event", "/ev", "/ev", "p50", "p99", "p99.9", "p50", "p99",
-                 "p99.9", "redis", "broker");
+    (void)printf("%-14s %8s %7s %27s %7s %7s  %5s %5s %5s  %5s %5s %5s  %6s %6s %8s\n", "",
+                 "a second", "us/ev", "us CPU an event", "/ev", "/ev", "p50", "p99", "p99.9", "p50",
+                 "p99", "p99.9", "redis", "broker", "producer");
     print_span("backlog", &results->drain, drained_rate(world, results));
     for (size_t i = 0; i < world->options.rate_count; i++) {
         char name[32];
@@ -249,11 +249,13 @@ static void json_span(const char *name, const struct span *span, double per_seco
     (void)printf("{\"name\":\"%s\",\"events_per_second\":%.0f,\"events\":%.0f,"
                  "\"daemon_cpu_us_per_event\":%.2f,\"redis_writes_per_event\":%.3f,"
                  "\"redis_sets_per_event\":%.3f,\"expiries_per_event\":%.3f,"
-                 "\"redis_cpu_us_per_event\":%.2f,\"broker_cpu_us_per_event\":%.2f",
+                 "\"redis_cpu_us_per_event\":%.2f,\"broker_cpu_us_per_event\":%.2f,"
+                 "\"producer_cpu_us_per_event\":%.2f",
                  name, per_second, events_of(span), cpu_us(span), writes_per_event(span),
                  (span->after.sets - span->before.sets) / events_of(span), expiries_per_event(span),
                  us_per(span->after.redis_cpu_s - span->before.redis_cpu_s, events_of(span)),
-                 us_per(span->after.broker_cpu_s - span->before.broker_cpu_s, events_of(span)));
+                 us_per(span->after.broker_cpu_s - span->before.broker_cpu_s, events_of(span)),
+                 us_per(span->after.feed_cpu_s - span->before.feed_cpu_s, events_of(span)));
     for (size_t i = 0; i < THREADS_COUNT; i++) {
         (void)printf(",\"cpu_us_%s\":%.2f", groups[i],
                      us_per(span->after.threads_s[i] - span->before.threads_s[i], events_of(span)));

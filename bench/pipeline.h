@@ -35,7 +35,7 @@
 struct pipeline_options {
     uint32_t users;
     uint32_t ads;
-    uint64_t events;                    /* of the backlog, and of the closed gate's */
+    uint64_t events;                    /* of the backlog; the closed gate's: 1,000,000 at most */
     uint32_t rates[PIPELINE_RATES_MAX]; /* percent of the drained rate, ascending; 50 is there */
     size_t rate_count;
     int64_t seconds;                      /* how long each rate is measured */
@@ -134,6 +134,7 @@ struct reading {
     double threads_s[THREADS_COUNT]; /* of those that live */
     double redis_cpu_s;
     double broker_cpu_s;
+    double feed_cpu_s; /* of this process: it produces */
     double records;
     double events;
     double late;

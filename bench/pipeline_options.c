@@ -10,7 +10,7 @@ static void print_usage(FILE *file)
         "usage: fcapd-bench pipeline [options]\n"
         "  --users N            distinct users (200000)\n"
         "  --ads N              distinct ads (500)\n"
-        "  --events N           events of the backlog (500000)\n"
+        "  --events N           events of the backlog (5000000)\n"
         "  --rates P,P,...      rates, percent of the drained one; 50 is always there (25,50,75)\n"
         "  --seconds N          how long each rate is measured (30)\n"
         "  --windows A,B,C      three lengths in seconds (10,30,60)\n"
@@ -192,7 +192,7 @@ bool pipeline_options_parse(int argc, char **argv, struct pipeline_options *opti
     *options = (struct pipeline_options){
         .users = 200000,
         .ads = 500,
-        .events = 500000,
+        .events = 5000000,
         .rates = {25, 50, 75},
         .rate_count = 3,
         .seconds = 30,

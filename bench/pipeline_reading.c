@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* --- the daemon's page ----------------------------------------------------------------------- */
 
@@ -188,6 +189,7 @@ bool reading_take(struct world *world, struct reading *ret_reading)
     read_threads(ret_reading, world->daemon.pid);
     ret_reading->redis_cpu_s = cpu_of(world->redis.pid);
     ret_reading->broker_cpu_s = world->broker == NULL ? 0 : cpu_of(kafka_broker_pid(world->broker));
+    ret_reading->feed_cpu_s = cpu_of(getpid());
     return true;
 }
 

@@ -55,7 +55,8 @@ def row_of(row):
             f"{delay(row['freshness_ms_p999'])} "
             f"| {delay(row['expiry_lateness_ms_p50'])} / {delay(row['expiry_lateness_ms_p99'])} / "
             f"{delay(row['expiry_lateness_ms_p999'])} "
-            f"| {row['redis_cpu_us_per_event']:.1f} | {row['broker_cpu_us_per_event']:.1f} |\n")
+            f"| {row['redis_cpu_us_per_event']:.1f} | {row['broker_cpu_us_per_event']:.1f} "
+            f"| {row['producer_cpu_us_per_event']:.1f} |\n")
 
 
 def table_of(result, arguments):
@@ -70,8 +71,9 @@ def table_of(result, arguments):
             f"cores.{note}\n\n"
             "| | events/s | daemon CPU µs/event | worker | Kafka threads | RocksDB threads | others "
             "| Redis writes/event | expiries/event | freshness ms p50 / p99 / p99.9 "
-            "| expiry lateness ms p50 / p99 / p99.9 | Redis CPU µs/event | broker CPU µs/event |\n"
-            "| --- " * 1 + "| --- " * 12 + "|\n")
+            "| expiry lateness ms p50 / p99 / p99.9 | Redis CPU µs/event | broker CPU µs/event "
+            "| producer CPU µs/event |\n"
+            + "| --- " * 14 + "|\n")
     for row in result["rows"]:
         text += row_of(row)
     text += "\nThe worker's thread by stage, CPU µs an event:\n\n| |"
