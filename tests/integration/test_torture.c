@@ -330,7 +330,7 @@ static void report(void)
     }
     assert_true(all >= torture.scale->kills);
     const struct oracle_tally *tally = &torture.tally.now;
-    print_message("torture: %" PRIu64 " records, %u kills (%s), %u more in a row, %" PRIu64
+    print_message("result: torture: %" PRIu64 " records, %u kills (%s), %u more in a row, %" PRIu64
                   " keys compared, %" PRIu64 " non-empty, %" PRIu64 " expired, %" PRIu64
                   " PXAT, %" PRIu64 " wrong\n",
                   torture.sent, all, text, torture.in_a_row, tally->compared, tally->non_empty,
