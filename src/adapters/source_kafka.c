@@ -117,7 +117,7 @@ static void show_lags(struct fcap_source_kafka *source)
             high >= 0) {
             lag.end = high;
         }
-        if (partition->started && partition->end > lag.end) {
+        if ((partition->started || partition->stuck) && partition->end > lag.end) {
             lag.end = partition->end; /* A partition that is not fetched learns of no end. */
         }
         if (lag.end >= 0) {

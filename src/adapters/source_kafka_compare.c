@@ -104,6 +104,11 @@ static void read_records(rd_kafka_t *client, struct kafka_shared *shared,
         rd_kafka_message_destroy(message);
     }
     for (size_t i = 0; i < count; i++) {
+        if (lookups[i].reading) {
+            kafka_shared_error(shared,
+                               "comparing the log: partition %" PRId32 ": no record came in time",
+                               lookups[i].partition);
+        }
         lookups[i].failed = lookups[i].failed || lookups[i].reading;
         lookups[i].reading = false;
     }

@@ -333,6 +333,13 @@ void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partitio
     ask_from_here(source, partition);
 }
 
+void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partition *partition)
+{
+    partition->parked = true;
+    ask(source, partition,
+        (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = partition->next});
+}
+
 void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     partition->fetched_from = partition->next; /* What it holds already goes on from there. */

@@ -255,6 +255,9 @@ void kafka_group_start(struct fcap_source_kafka *source);
 /* The client gave up on this partition's offset: ask what is there, then start anew. */
 void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition);
 
+/* The client does not fetch this partition although there is something: assigned anew. The log is
+ * not compared, for what is not fetched may not be readable for the helper either. */
+void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partition *partition);
 /* Looks whether the log is still the one that was read, from where it stands; the client goes on
  * fetching, and nothing is delivered until then. */
 void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition);

@@ -75,7 +75,7 @@ static void watch_partition(struct fcap_source_kafka *source, struct kafka_parti
         partition->still_ms = 0;
         partition->stuck = true;
         source->stalls++;
-        kafka_group_restart(source, partition);
+        kafka_group_refetch(source, partition);
     }
 }
 

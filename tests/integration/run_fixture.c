@@ -25,6 +25,7 @@ void run_fixture_yaml(const struct run_fixture *fixture, const char *instance, c
                         "  topic: %s\n"
                         "  group: %s-group\n"
                         "  session_timeout: 6s\n"
+                        "  stall_timeout: 2s\n"
                         "  instance_id: member\n"
                         "  dead_letter:\n"
                         "    topic: %s\n"
