@@ -241,6 +241,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
     source->happened = false;
     while (source->dead == FCAP_OK && kafka_serve(source)) {
         kafka_watch(source);
+        kafka_orphans_serve(source);
         kafka_group_start(source);
         if (budget.records_max > 0) {
             read_all(source);
@@ -315,15 +316,21 @@ static void free_source(struct fcap_source_kafka *source)
     free(source);
 }
 
-static enum fcap_status subscribe(struct fcap_source_kafka *source, struct fcap_error *error)
+rd_kafka_resp_err_t kafka_subscribe(struct fcap_source_kafka *source)
 {
     rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
     rd_kafka_topic_partition_list_add(topics, source->config.topic, RD_KAFKA_PARTITION_UA);
+    rd_kafka_resp_err_t code = rd_kafka_subscribe(source->client, topics);
+    rd_kafka_topic_partition_list_destroy(topics);
+    return code;
+}
+
+static enum fcap_status subscribe(struct fcap_source_kafka *source, struct fcap_error *error)
+{
     rd_kafka_resp_err_t code = rd_kafka_poll_set_consumer(source->client);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        code = rd_kafka_subscribe(source->client, topics);
+        code = kafka_subscribe(source);
     }
-    rd_kafka_topic_partition_list_destroy(topics);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
         return fcap_error_set(error, FCAP_IO, "kafka: subscribe: %s", rd_kafka_err2str(code));
     }

@@ -39,6 +39,8 @@ struct kafka_helper {
     int64_t publish_at_ms;
     int64_t partitions_at_ms;
     int64_t ends_at_ms;
+    int64_t orphans_at_ms;
+    struct kafka_orphans orphans;
 };
 
 /* Copies what is asked to `work`; returns how many. Called with the lock held. */
@@ -196,6 +198,10 @@ static void work(struct kafka_helper *helper, size_t asked)
         poll_ends(helper);
         helper->ends_at_ms = fcap_lab_monotonic_ms() + kafka_watch_poll_ms(helper->config);
     }
+    if (now_ms >= helper->orphans_at_ms) {
+        kafka_orphans_look(helper->client, helper->config, helper->shared, &helper->orphans);
+        helper->orphans_at_ms = fcap_lab_monotonic_ms() + kafka_orphans_look_ms(helper->config);
+    }
     if (now_ms >= helper->publish_at_ms) {
         publish(helper);
         helper->publish_at_ms = fcap_lab_monotonic_ms() + helper->config->publish_interval_ms;
@@ -286,6 +292,7 @@ enum fcap_status kafka_helper_open(rd_kafka_conf_t *conf, const struct kafka_con
     helper->config = config;
     helper->shared = shared;
     helper->publish_at_ms = fcap_lab_monotonic_ms() + config->publish_interval_ms;
+    helper->orphans_at_ms = fcap_lab_monotonic_ms() + kafka_orphans_look_ms(config);
     (void)pthread_mutex_init(&helper->lock, NULL); /* These four cannot fail on Linux. */
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -7,6 +7,7 @@
  * source_kafka_lookup.c  what it looks up
  * source_kafka_compare.c whether the log is the one that was read
  * source_kafka_watch.c   partitions that stand still, and topics that went away
+ * source_kafka_orphans.c partitions that nobody owns
  * source_kafka_publish.c what it publishes
  * source_kafka_config.c  settings to librdkafka's properties
  * source_kafka_gate.c    may anything be sent?
@@ -64,6 +65,8 @@ bool kafka_gate_open(const struct kafka_gate *gate, int64_t now_ms);
 
 /* --- what other threads may see ----------------------------------------------------------- */
 
+#define KAFKA_MEMBER_ID_MAX 320 /* an instance or client id and a UUID */
+
 struct kafka_shared {
     pthread_mutex_t lock;
     struct fcap_source_kafka_snapshot snapshot;
@@ -72,6 +75,7 @@ struct kafka_shared {
     size_t lag_capacity;
     void (*log)(void *context, int level, const char *text);
     void *log_context;
+    char rejoin_id[KAFKA_MEMBER_ID_MAX]; /* a member that should join again; "": none */
 };
 
 void kafka_shared_init(struct kafka_shared *shared);
@@ -173,6 +177,20 @@ bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *conf
  * `same` and `other`, or `failed`. */
 void kafka_compare_run(rd_kafka_t *client, const struct kafka_config *config,
                        struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
+
+/* --- source_kafka_orphans.c: on the helper's thread ----------------------------------------- */
+
+/* Of looking at the group again and again. */
+struct kafka_orphans {
+    uint64_t mark; /* of the group as seen last */
+    int looks;     /* how often in a row it was just so, with a hole */
+};
+
+/* How often to look. */
+int64_t kafka_orphans_look_ms(const struct kafka_config *config);
+/* Looks once; chooses a member to join again when a hole stays. */
+void kafka_orphans_look(rd_kafka_t *client, const struct kafka_config *config,
+                        struct kafka_shared *shared, struct kafka_orphans *orphans);
 
 /* --- source_kafka_publish.c: on the helper's thread ----------------------------------------- */
 
@@ -276,7 +294,11 @@ bool kafka_read_round(struct fcap_source_kafka *source);
 void kafka_read_message(struct fcap_source_kafka *source, struct kafka_partition *partition,
                         const rd_kafka_message_t *message);
 
+/* source_kafka_orphans.c: leaves and joins again when this member was chosen to. */
+void kafka_orphans_serve(struct fcap_source_kafka *source);
+
 /* source_kafka.c: serves the main queue; false when the client is dead. */
 bool kafka_serve(struct fcap_source_kafka *source);
+rd_kafka_resp_err_t kafka_subscribe(struct fcap_source_kafka *source);
 
 #endif
