@@ -63,6 +63,15 @@ static void on_worker_ended(void *context, size_t worker)
     fcap_signals_wake();
 }
 
+/* Without a log, commits are kept only when the state is closed. */
+static void on_worker_settled(void *context, size_t worker)
+{
+    struct daemon *daemon = context;
+    if (daemon->config->durability.wal != 0) {
+        fcap_watchdog_settle(daemon->watchdog, worker);
+    }
+}
+
 /* How many partitions share the Kafka queues; a broker that is away only makes them smaller. */
 static int32_t count_partitions(const struct fcap_config *config)
 {
@@ -134,6 +143,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         .keyed_slots = daemon->keyed_slots,
         .keyed_look = &daemon->keyed_look,
         .ended = on_worker_ended,
+        .settled = on_worker_settled,
         .ended_context = daemon,
     };
     return FCAP_OK;

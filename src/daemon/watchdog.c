@@ -21,6 +21,7 @@ struct fcap_watchdog {
     int64_t left_ms; /* until the process must have ended; -1: no end is expected */
     struct watched {
         bool is_forgotten;
+        bool is_settled;
         uint64_t beats;
         int64_t still_ms;
     } workers[];
@@ -49,6 +50,16 @@ static void look_at_workers(struct fcap_watchdog *watchdog, int64_t passed_ms)
     }
 }
 
+static bool is_settled(const struct fcap_watchdog *watchdog)
+{
+    for (size_t i = 0; i < fcap_board_workers(watchdog->board); i++) {
+        if (!watchdog->workers[i].is_settled) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void look_at_deadline(struct fcap_watchdog *watchdog, int64_t passed_ms)
 {
     if (watchdog->left_ms < 0) {
@@ -57,6 +68,11 @@ static void look_at_deadline(struct fcap_watchdog *watchdog, int64_t passed_ms)
     watchdog->left_ms -= passed_ms < watchdog->left_ms ? passed_ms : watchdog->left_ms;
     if (watchdog->left_ms == 0) {
         prepare_to_end();
+        if (is_settled(watchdog)) {
+            FCAP_WARN("watchdog: a library does not let go within shutdown.deadline; everything is "
+                      "committed, the process ends");
+            _exit(0);
+        }
         FCAP_ERROR("watchdog: not stopped within shutdown.deadline; the process ends, a restart "
                    "goes on from the state");
         _exit(FCAP_WATCHDOG_EXIT_DEADLINE);
@@ -124,6 +140,13 @@ void fcap_watchdog_forget(struct fcap_watchdog *watchdog, size_t worker)
 {
     (void)pthread_mutex_lock(&watchdog->lock);
     watchdog->workers[worker].is_forgotten = true;
+    (void)pthread_mutex_unlock(&watchdog->lock);
+}
+
+void fcap_watchdog_settle(struct fcap_watchdog *watchdog, size_t worker)
+{
+    (void)pthread_mutex_lock(&watchdog->lock);
+    watchdog->workers[worker].is_settled = true;
     (void)pthread_mutex_unlock(&watchdog->lock);
 }
 

@@ -26,6 +26,11 @@ void fcap_watchdog_expect_end(struct fcap_watchdog *watchdog, int64_t left_ms);
 /* The worker has ended; it is not watched any more. */
 void fcap_watchdog_forget(struct fcap_watchdog *watchdog, size_t worker);
 
+/* Everything that the worker took is committed, and the state needs no closing to keep it. When all
+ * workers say so, an end that hangs in a library is no failure: the exit code at the deadline is
+ * 0. */
+void fcap_watchdog_settle(struct fcap_watchdog *watchdog, size_t worker);
+
 /* Ends the thread. NULL is fine. */
 void fcap_watchdog_close(struct fcap_watchdog *watchdog);
 

@@ -328,6 +328,9 @@ static enum fcap_status drain(struct fcap_worker *worker)
                   worker->index);
     }
     publish(worker); /* The last claims: everything that was drained. */
+    if (status == FCAP_OK) {
+        worker->shared.settled(worker->shared.ended_context, worker->index);
+    }
     return status;
 }
 

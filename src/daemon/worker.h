@@ -22,7 +22,9 @@ struct fcap_worker_shared {
     struct fcap_keyed_look *keyed_look;
     /* Called on the worker's thread when it ends, for whatever reason. */
     void (*ended)(void *context, size_t worker);
-    void *ended_context;
+    /* The same when everything that it took is committed and nothing more will be. */
+    void (*settled)(void *context, size_t worker);
+    void *ended_context; /* of both */
 };
 
 struct fcap_worker;

@@ -48,6 +48,24 @@ static pid_t start(long beats_ms, long end_ms)
     _exit(0);
 }
 
+static pid_t start_settled(size_t workers, long end_ms)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) {
+        return pid;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+    struct fcap_watchdog *watchdog = fcap_watchdog_open(fcap_board_open(2), 100000);
+    fcap_watchdog_expect_end(watchdog, end_ms);
+    for (size_t i = 0; i < workers; i++) {
+        fcap_watchdog_settle(watchdog, i);
+    }
+    pause_ms(20000);
+    _exit(1);
+}
+
 static int code_of(pid_t pid)
 {
     int status;
@@ -65,6 +83,14 @@ static void test_a_stop_that_takes_too_long_ends_the_process(void **unused)
 {
     (void)unused;
     assert_int_equal(code_of(start(100000, 500)), FCAP_WATCHDOG_EXIT_DEADLINE);
+}
+
+/* B16: a library that hangs when all is committed. */
+static void test_an_end_that_hangs_when_all_is_committed_is_no_failure(void **unused)
+{
+    (void)unused;
+    assert_int_equal(code_of(start_settled(2, 500)), 0);
+    assert_int_equal(code_of(start_settled(1, 500)), FCAP_WATCHDOG_EXIT_DEADLINE);
 }
 
 static void test_time_in_which_the_process_was_stopped_does_not_count(void **unused)
@@ -89,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_that_stands_still_ends_the_process),
         cmocka_unit_test(test_a_stop_that_takes_too_long_ends_the_process),
+        cmocka_unit_test(test_an_end_that_hangs_when_all_is_committed_is_no_failure),
         cmocka_unit_test(test_time_in_which_the_process_was_stopped_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
