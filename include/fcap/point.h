@@ -38,7 +38,7 @@
     X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY,  150, "so many of its values are handed over")      \
     X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY,    2, "all is acknowledged, the state doesn't say") \
     X(state_opened,      START,      FCAP_LEAD_START,    1, "the store is open, no worker runs")          \
-    X(task_redone,       START,      FCAP_LEAD_CRASH,    6, "between two commits of redo")                \
+    X(task_redone,       START,      FCAP_LEAD_CRASH,    2, "between two commits of redo")                \
     X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 2, "a partition's state is loaded") \
     X(gate_opening,      START,      FCAP_LEAD_START,    2, "the next step would open a gate")            \
     X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_MS 60000
+#define START_MS 180000
 #define STOP_MS  10000
 
 struct kafka_broker {
