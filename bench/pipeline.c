@@ -1,9 +1,9 @@
 /* fcapd-bench pipeline: see pipeline.h.
  *
  * 1. The daemon starts on an empty topic and opens its gates. Then events are produced as fast as
- *    they go; the drained rate is their number by the time until all have been shown, producer,
- *    broker and Redis at work on the same cores. Counted until the last event has left the last
- *    window.
+ *    they go, up to a backlog that is kept until the end; the drained rate is their number by the
+ *    time until all have been shown, producer, broker and Redis at work on the same cores. Counted
+ *    until the last event has left the last window.
  * 2. Fixed rates, shares of the drained one. Before half of it is measured, it has gone on for as
  *    long as the longest window, so that expiries come as fast as events.
  * 3. Every key is compared with the definition.
@@ -22,6 +22,8 @@
 #define DRAIN_MS   600000
 #define SETTLE_MS  2000
 #define WARM_MS    10000
+#define PART       50000   /* events between two looks at the backlog */
+#define BACKLOG    500000  /* events that the producer may be ahead: seconds, less than a window */
 #define CLOSED_MAX 1000000 /* events of the backlog behind closed gates, at most */
 #define STEP_USERS 2000    /* so many users may still wait for their push: the last step's */
 
@@ -54,17 +56,19 @@ static void take(struct world *world, struct reading *reading)
 }
 
 /* Since everything started; events that were counted in no window have been handled, too. */
-static void await_records(struct world *world, double records, struct reading *reading)
+static void await_records(struct world *world, double records, double users_waiting,
+                          struct reading *reading)
 {
     int64_t until_ms = lab_monotonic_ms() + DRAIN_MS;
-    do {
+    take(world, reading);
+    while (reading->records < records || reading->push_backlog > users_waiting) {
         if (lab_monotonic_ms() > until_ms) {
             lab_die("%.0f of %.0f records after %d s\n%s", reading->records, records,
                     DRAIN_MS / 1000, daemon_process_log(&world->daemon));
         }
         lab_pause_ms(POLL_MS);
         take(world, reading);
-    } while (reading->records < records || reading->push_backlog > STEP_USERS);
+    }
 }
 
 static void await_wall(int64_t until_ms)
@@ -80,8 +84,13 @@ static void run_drain(struct world *world, struct results *results)
     struct reading shown;
     take(world, &results->drain.before);
     double begun_s = (double)lab_monotonic_ms() / 1000;
-    feed_burst(world->feed, world->options.events);
-    await_records(world, (double)world->options.events, &shown);
+    for (uint64_t left = world->options.events; left > 0;) {
+        uint64_t part = left < PART ? left : PART;
+        feed_burst(world->feed, part);
+        left -= part;
+        await_records(world, (double)feed_count(world->feed) - BACKLOG, UINT32_MAX, &shown);
+    }
+    await_records(world, (double)world->options.events, STEP_USERS, &shown);
     results->drain_s = shown.wall_s - begun_s;
     await_wall(feed_newest_ms(world->feed) + world->options.windows_ms[PIPELINE_WINDOWS - 1] +
                SETTLE_MS);
