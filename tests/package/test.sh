@@ -1,5 +1,5 @@
 #!/bin/sh
-# packaging/test.sh BUILD: installs below a prefix, makes the .deb, looks into it, and runs the
+# tests/package/test.sh BUILD: installs below a prefix, makes the .deb, looks into it, and runs the
 # program of each. Exit code 77: a tool is missing.
 set -eu
 build=$1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# packaging/installed.sh BUILD: dpkg itself installs, upgrades, removes and purges the package, in a
+# tests/package/installed.sh BUILD: dpkg itself installs, upgrades, removes and purges the package, in a
 # root that is this machine's with an overlay in memory: nothing of it stays. Needs root. Exit
 # code 77: cannot be done here.
 set -eu
