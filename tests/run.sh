@@ -14,10 +14,10 @@ top=$(dirname -- "$here")
 cd "$top" || exit 1
 
 FCAP_TEST_FULL=
-timeout_s=600
+timeout_s=600 fuzz_s=5
 for argument; do
     case $argument in
-    --full) FCAP_TEST_FULL=1 timeout_s=14400 ;;
+    --full) FCAP_TEST_FULL=1 timeout_s=14400 fuzz_s=300 ;;
     *) echo "usage: tests/run.sh [--full]" >&2; exit 64 ;;
     esac
 done
@@ -247,12 +247,14 @@ tracked() { # files of the tree that git does not ignore, by pattern
     fi
 }
 
-build() { # NAME FOLDER CMAKE_ARGUMENTS...: false only when nothing can be run
+# false only when nothing can be run; $targets: only these, all when empty
+targets=
+build() { # NAME FOLDER CMAKE_ARGUMENTS...
     name=$1 folder=$2
     shift 2
     check "$name" sh -c 'folder=$1; shift
         cmake -S . -B "$folder" -G Ninja -DFCAP_TEST_TIMEOUT='"$timeout_s"' "$@" &&
-        ninja -C "$folder" -j "$FCAP_TEST_JOBS" -k 0' sh "$folder" "$@"
+        ninja -C "$folder" -j "$FCAP_TEST_JOBS" -k 0 '"$targets" sh "$folder" "$@"
     [ -e "$folder/CTestTestfile.cmake" ]
 }
 
@@ -309,9 +311,30 @@ if build build-gcc build --preset ci; then
     # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
     tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs + 1 : 5))"
 fi
+targets='tests-unit tests-contract tests-sim tests-fuzz tests-mock'
 if build build-asan build-asan --preset asan; then
-    tests asan build-asan -L '^(unit|contract|sim|fuzz)$' -j "$jobs"
+    tests asan build-asan -L '^(unit|contract|sim|fuzz|mock)$' -j "$jobs"
 fi
+targets='tests-unit tests-contract tests-sim tests-mock tests-planted'
+if build build-tsan build-tsan --preset tsan; then
+    tests tsan build-tsan -L '^(unit|contract|sim|mock|planted)$' -j "$jobs"
+fi
+targets=fuzzers
+if build build-fuzz build-fuzz -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang \
+    -DFCAP_WERROR=ON -DFCAP_FUZZ=ON -DFCAP_SANITIZE=address,undefined; then
+    # First the one that must crash: without it the others prove nothing.
+    check fuzz-crash sh "$here/fuzz/must_crash.sh" build-fuzz/fuzz_crash -seed=1 -runs=3000000 \
+        -max_len=64
+    for file in "$here"/fuzz/fuzz_*.c; do
+        target=$(basename "$file" .c)
+        target=${target#fuzz_}
+        [ -d "$here/fuzz/corpus/$target" ] && [ "$target" != crash ] || continue
+        mkdir -p "$TMPDIR/found-$target"
+        check "fuzz-$target" "build-fuzz/fuzz_$target" -max_total_time="$fuzz_s" -timeout=30 \
+            -artifact_prefix="$logs/$target-" "$TMPDIR/found-$target" "$here/fuzz/corpus/$target"
+    done
+fi
+targets=
 started=$(date +%s)
 run "$logs/debian13.log" sh "$here/debian13.sh"
 code=$?

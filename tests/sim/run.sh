@@ -1,10 +1,13 @@
 #!/bin/sh
 # The simulator's clean run: kept seeds, scenarios, a fixed range with coverage, and one seed that
-# the commit chooses. Usage: run.sh path/to/sim
+# the commit chooses. Usage: run.sh path/to/sim [SEEDS]: with SEEDS that many, too few to ask for
+# coverage.
 set -eu
 sim=$1
 here=$(dirname "$0")
-seeds=600
+seeds=${2:-600}
+coverage=--coverage
+[ $# -lt 2 ] || coverage=
 if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
     seeds=10000
 fi
