@@ -47,6 +47,10 @@ static void run(struct redis_server *server)
     int64_t deadline_ms = lab_monotonic_ms() + 10000;
     const char *answer = NULL;
     while ((answer = redis_server_ask(server, "PING")) == NULL || answer[0] != 'P') {
+        if (waitpid(server->pid, NULL, WNOHANG) == server->pid) {
+            server->pid = 0;
+            lab_die("redis-server ended at once: is it installed (Debian package redis-server)?");
+        }
         if (lab_monotonic_ms() > deadline_ms) {
             redis_server_stop(server);
             lab_die("redis-server does not answer");
