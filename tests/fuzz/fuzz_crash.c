@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (is_named(data, size) &&
         fcap_user_decode(user, &windows, (struct fcap_bytes){data + 4, size - 4}) == FCAP_OK &&
         user->row_count == 2) {
-        uint8_t *block = malloc(user->row_count);
+        uint8_t *block = calloc(user->row_count, 1);
         FCAP_ASSERT(block != NULL);
         seen = block[user->row_count]; /* The planted fault. */
         free(block);
