@@ -27,14 +27,14 @@ struct run {
     int code;
 };
 
-static void become(uint16_t redis_port)
+static void become(uint16_t redis_port, const char *windows)
 {
     char address[32];
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", redis_port);
     const char *const arguments[] = {
         "fcapd-bench", "pipeline", "--users",     "2000",      "--ads",
         "100",         "--events", "20000",       "--seconds", "2",
-        "--rates",     "50",       "--windows",   "1,2,6",     "--min-keys",
+        "--rates",     "50",       "--windows",   windows,     "--min-keys",
         "500",         "--fcapd",  FCAPD_PROGRAM, "--brokers", kafka_test_brokers(),
         "--redis",     address,    "--json",      NULL};
     (void)execv(FCAPD_BENCH_PROGRAM, (char *const *)(uintptr_t)arguments);
@@ -54,13 +54,13 @@ static void run_bench(struct run *run, bool plant)
     if (run->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)dup2(channel[1], STDOUT_FILENO);
-        become(redis.port);
+        become(redis.port, plant ? "1,2,4" : "1,3,10");
     }
     (void)close(channel[1]);
     struct pollfd watched = {.fd = channel[0], .events = POLLIN};
     for (;;) {
         if (plant) {
-            (void)redis_server_ask(&redis, "SET b%d:{nobody}:6s {} PX 60000", (int)run->pid);
+            (void)redis_server_ask(&redis, "SET b%d:{nobody}:4s {} PX 60000", (int)run->pid);
         }
         if (poll(&watched, 1, 100) == 0) {
             continue;
@@ -125,7 +125,6 @@ static void tells_every_number_and_leaves_nothing(void **state)
     assert_true(number_of(object, "expiry_lateness_ms_p99") >= 0);
     assert_true(number_of(object, "mismatches") == 0);
     assert_true(number_of(object, "keys_compared") >= 500);
-    assert_true(number_of(object, "expiries_per_event") >= 2);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "{\"name\":\"%s\"", rows[i]);
