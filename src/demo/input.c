@@ -432,7 +432,7 @@ static bool guess_json(struct reading *reading)
                          i < json->items[0].after && reading->column_count < COLUMNS_MAX;
          i = json->items[i + 1].after) {
         reading->columns[reading->column_count] =
-            strndup(json->text + json->items[i].start, json->items[i].end - json->items[i].start);
+            strndup(json->bytes + json->items[i].start, json->items[i].end - json->items[i].start);
         lab_check(reading->columns[reading->column_count] != NULL);
         reading->column_count++;
     }

@@ -1,165 +1,130 @@
+/* yajl tells a stream of events; the items are their record. */
 #include "demo/json.h"
 
 #include "lab/lab.h"
 
+#include <yajl/yajl_parse.h>
+
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MAX 64
+#define NONE UINT32_MAX
 
-struct parser {
-    struct demo_json *json;
-    size_t at;
-    size_t size;
-};
-
-static bool parse_value(struct parser *parser, int depth);
-
-static void skip_space(struct parser *parser)
+/* Adds an item inside the innermost open one; `after` of an open one is its parent meanwhile. */
+static int add(struct demo_json *json, enum demo_json_kind kind, const void *text, size_t size)
 {
-    while (parser->at < parser->size && strchr(" \t\r\n", parser->json->text[parser->at]) != NULL &&
-           parser->json->text[parser->at] != '\0') {
-        parser->at++;
-    }
-}
-
-static bool take(struct parser *parser, char wanted)
-{
-    skip_space(parser);
-    if (parser->at >= parser->size || parser->json->text[parser->at] != wanted) {
-        return false;
-    }
-    parser->at++;
-    return true;
-}
-
-static uint32_t add(struct parser *parser, enum demo_json_kind kind)
-{
-    struct demo_json *json = parser->json;
     if (json->count == json->capacity) {
         json->capacity = json->capacity * 2 + 64;
         json->items = realloc(json->items, json->capacity * sizeof *json->items);
         lab_check(json->items != NULL);
     }
-    json->items[json->count] = (struct demo_json_item){.kind = kind, .start = (uint32_t)parser->at};
-    return json->count++;
+    while (json->bytes_capacity - json->bytes_size < size) {
+        json->bytes_capacity = json->bytes_capacity * 2 + 1024;
+        json->bytes = realloc(json->bytes, json->bytes_capacity);
+        lab_check(json->bytes != NULL);
+    }
+    if (size > 0) {
+        memcpy(json->bytes + json->bytes_size, text, size);
+    }
+    json->items[json->count] = (struct demo_json_item){
+        .kind = kind,
+        .start = (uint32_t)json->bytes_size,
+        .end = (uint32_t)(json->bytes_size + size),
+        .after = json->count + 1,
+    };
+    json->bytes_size += size;
+    json->count++;
+    return 1;
 }
 
-static void finish(struct parser *parser, uint32_t item)
+static int open_item(struct demo_json *json, enum demo_json_kind kind)
 {
-    parser->json->items[item].end = (uint32_t)parser->at;
-    parser->json->items[item].after = parser->json->count;
+    (void)add(json, kind, NULL, 0);
+    json->items[json->count - 1].after = json->open;
+    json->open = json->count - 1;
+    return 1;
 }
 
-static bool parse_string(struct parser *parser)
+static int close_item(void *context)
 {
-    const char *text = parser->json->text;
-    if (!take(parser, '"')) {
-        return false;
-    }
-    uint32_t item = add(parser, DEMO_JSON_STRING);
-    while (parser->at < parser->size && text[parser->at] != '"') {
-        if ((unsigned char)text[parser->at] < 0x20) {
-            return false;
-        }
-        parser->at += text[parser->at] == '\\' ? 2 : 1;
-    }
-    if (parser->at >= parser->size) {
-        return false;
-    }
-    finish(parser, item);
-    parser->at++;
-    return true;
+    struct demo_json *json = context;
+    struct demo_json_item *item = &json->items[json->open];
+    json->open = item->after;
+    item->after = json->count;
+    return 1;
 }
 
-/* A number, or one of three words. */
-static bool is_other(const char *start, const char *end)
+static int on_null(void *context)
 {
-    static const char *const words[] = {"true", "false", "null"};
-    char copy[64];
-    char *stop = NULL;
-    size_t size = (size_t)(end - start);
-    if (size == 0 || size >= sizeof copy) {
-        return false;
-    }
-    memcpy(copy, start, size);
-    copy[size] = '\0';
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcmp(copy, words[i]) == 0) {
-            return true;
-        }
-    }
-    (void)strtod(copy, &stop);
-    return strchr("-0123456789", copy[0]) != NULL && stop == copy + size;
+    return add(context, DEMO_JSON_WORD, NULL, 0);
 }
 
-static bool parse_other(struct parser *parser)
+static int on_boolean(void *context, int value)
 {
-    const char *text = parser->json->text;
-    uint32_t item = add(parser, DEMO_JSON_OTHER);
-    while (parser->at < parser->size && text[parser->at] != '\0' &&
-           strchr("+-.0123456789Eaeflnrstu", text[parser->at]) != NULL) {
-        parser->at++;
-    }
-    finish(parser, item);
-    return is_other(text + parser->json->items[item].start, text + parser->at);
+    (void)value;
+    return add(context, DEMO_JSON_WORD, NULL, 0);
 }
 
-/* `close` is '}' or ']'. */
-static bool parse_many(struct parser *parser, enum demo_json_kind kind, char close, int depth)
+static int on_number(void *context, const char *digits, size_t size)
 {
-    uint32_t item = add(parser, kind);
-    parser->at++;
-    if (!take(parser, close)) {
-        do {
-            if (kind == DEMO_JSON_OBJECT && (!parse_string(parser) || !take(parser, ':'))) {
-                return false;
-            }
-            if (!parse_value(parser, depth + 1)) {
-                return false;
-            }
-        } while (take(parser, ','));
-        if (!take(parser, close)) {
-            return false;
-        }
-    }
-    finish(parser, item);
-    return true;
+    return add(context, DEMO_JSON_NUMBER, digits, size);
 }
 
-static bool parse_value(struct parser *parser, int depth)
+static int on_string(void *context, const unsigned char *text, size_t size)
 {
-    skip_space(parser);
-    if (depth > DEPTH_MAX || parser->at >= parser->size) {
-        return false;
-    }
-    switch (parser->json->text[parser->at]) {
-    case '{':
-        return parse_many(parser, DEMO_JSON_OBJECT, '}', depth);
-    case '[':
-        return parse_many(parser, DEMO_JSON_ARRAY, ']', depth);
-    case '"':
-        return parse_string(parser);
-    default:
-        return parse_other(parser);
-    }
+    return add(context, DEMO_JSON_STRING, text, size);
+}
+
+static int on_map_start(void *context)
+{
+    return open_item(context, DEMO_JSON_OBJECT);
+}
+
+static int on_array_start(void *context)
+{
+    return open_item(context, DEMO_JSON_ARRAY);
+}
+
+static bool is_blank(const char *text, size_t size)
+{
+    return strspn(text, " \t\r\n") >= size;
 }
 
 bool demo_json_parse(struct demo_json *json, const char *text, size_t size)
 {
-    struct parser parser = {.json = json, .size = size};
-    json->text = text;
+    static const yajl_callbacks callbacks = {
+        .yajl_null = on_null,
+        .yajl_boolean = on_boolean,
+        .yajl_number = on_number, /* With it yajl converts no number, so none can overflow. */
+        .yajl_string = on_string,
+        .yajl_start_map = on_map_start,
+        .yajl_map_key = on_string,
+        .yajl_end_map = close_item,
+        .yajl_start_array = on_array_start,
+        .yajl_end_array = close_item,
+    };
     json->count = 0;
-    if (size > UINT32_MAX / 2 || !parse_value(&parser, 0)) {
+    json->bytes_size = 0;
+    json->open = NONE;
+    if (size > UINT32_MAX / 2) {
         return false;
     }
-    skip_space(&parser);
-    return parser.at == size;
+    yajl_handle handle = yajl_alloc(&callbacks, NULL, json);
+    lab_check(handle != NULL);
+    /* What follows the document is looked at here: yajl takes an unfinished string for "more". */
+    (void)yajl_config(handle, yajl_allow_trailing_garbage, 1);
+    bool ok = yajl_parse(handle, (const unsigned char *)text, size) == yajl_status_ok;
+    size_t consumed = ok ? yajl_get_bytes_consumed(handle) : 0;
+    ok = ok && is_blank(text + consumed, size - consumed) &&
+         yajl_complete_parse(handle) == yajl_status_ok && json->count > 0;
+    yajl_free(handle);
+    return ok;
 }
 
 void demo_json_done(struct demo_json *json)
 {
     free(json->items);
+    free(json->bytes);
     *json = (struct demo_json){0};
 }
 
@@ -168,113 +133,24 @@ uint32_t demo_json_member(const struct demo_json *json, uint32_t object, const c
 {
     const struct demo_json_item *items = json->items;
     if (items[object].kind != DEMO_JSON_OBJECT) {
-        return UINT32_MAX;
+        return NONE;
     }
     for (uint32_t i = object + 1; i < items[object].after; i = items[i + 1].after) {
         if (items[i].end - items[i].start == name_size &&
-            memcmp(json->text + items[i].start, name, name_size) == 0) {
+            memcmp(json->bytes + items[i].start, name, name_size) == 0) {
             return i + 1;
         }
     }
-    return UINT32_MAX;
-}
-
-/* --- strings --------------------------------------------------------------------------------- */
-
-static bool read_hex(const char *at, const char *end, uint32_t *ret_unit)
-{
-    char digits[5] = {0};
-    char *stop = NULL;
-    if (end - at < 4) {
-        return false;
-    }
-    memcpy(digits, at, 4);
-    *ret_unit = (uint32_t)strtoul(digits, &stop, 16);
-    return stop == digits + 4;
-}
-
-static size_t put_utf8(uint32_t code, char *ret)
-{
-    if (code < 0x80) {
-        ret[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        ret[0] = (char)(0xC0 | code >> 6);
-        ret[1] = (char)(0x80 | (code & 0x3F));
-        return 2;
-    }
-    if (code < 0x10000) {
-        ret[0] = (char)(0xE0 | code >> 12);
-        ret[1] = (char)(0x80 | (code >> 6 & 0x3F));
-        ret[2] = (char)(0x80 | (code & 0x3F));
-        return 3;
-    }
-    ret[0] = (char)(0xF0 | code >> 18);
-    ret[1] = (char)(0x80 | (code >> 12 & 0x3F));
-    ret[2] = (char)(0x80 | (code >> 6 & 0x3F));
-    ret[3] = (char)(0x80 | (code & 0x3F));
-    return 4;
-}
-
-/* Behind "\u": one unit or a pair. Gives the bytes read, 0: not valid. */
-static size_t read_unicode(const char *at, const char *end, uint32_t *ret_code)
-{
-    uint32_t low = 0;
-    if (!read_hex(at, end, ret_code)) {
-        return 0;
-    }
-    if (*ret_code < 0xD800 || *ret_code > 0xDFFF) {
-        return *ret_code == 0 ? 0 : 4;
-    }
-    if (*ret_code > 0xDBFF || end - at < 10 || at[4] != '\\' || at[5] != 'u' ||
-        !read_hex(at + 6, end, &low) || low < 0xDC00 || low > 0xDFFF) {
-        return 0;
-    }
-    *ret_code = 0x10000 + ((*ret_code - 0xD800) << 10) + (low - 0xDC00);
-    return 10;
-}
-
-static bool unescape(const char *at, const char *end, char *ret, size_t size)
-{
-    static const char names[] = "\"\\/bfnrt";
-    static const char bytes[] = "\"\\/\b\f\n\r\t";
-    size_t used = 0;
-    while (at < end) {
-        if (used + 5 > size) {
-            return false;
-        }
-        if (*at != '\\') {
-            ret[used++] = *at++;
-            continue;
-        }
-        const char *name = at[1] == '\0' ? NULL : strchr(names, at[1]);
-        if (name != NULL) {
-            ret[used++] = bytes[name - names];
-            at += 2;
-            continue;
-        }
-        uint32_t code = 0;
-        size_t read = at[1] == 'u' ? read_unicode(at + 2, end, &code) : 0;
-        if (read == 0) {
-            return false;
-        }
-        used += put_utf8(code, ret + used);
-        at += 2 + read;
-    }
-    ret[used] = '\0';
-    return true;
+    return NONE;
 }
 
 bool demo_json_copy(const struct demo_json *json, uint32_t item, char *ret, size_t size)
 {
     const struct demo_json_item *found = &json->items[item];
-    const char *start = json->text + found->start;
+    const char *start = json->bytes + found->start;
     size_t length = found->end - found->start;
-    if (found->kind == DEMO_JSON_STRING) {
-        return unescape(start, start + length, ret, size);
-    }
-    if (found->kind != DEMO_JSON_OTHER || length >= size || strchr("-0123456789", *start) == NULL) {
+    if ((found->kind != DEMO_JSON_STRING && found->kind != DEMO_JSON_NUMBER) || length >= size ||
+        memchr(start, '\0', length) != NULL) {
         return false;
     }
     memcpy(ret, start, length);

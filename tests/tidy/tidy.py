@@ -15,7 +15,7 @@ OWNERS = [
     (r"rocksdb/", r"src/adapters/store_rocksdb"),
     (r"hiredis", r"src/(adapters/sink_redis|lab/)"),
     (r"yaml\.h", r"src/adapters/config_"),
-    (r"yajl/", r"src/adapters/decode_yajl"),
+    (r"yajl/", r"src/(adapters/decode_yajl|demo/json)"),
     (r"yyjson\.h", r"src/adapters/decode_yyjson"),
     (r"microhttpd\.h", r"src/adapters/http"),
 ]
