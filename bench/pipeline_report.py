@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The result of `fcapd-bench pipeline --json` (its last line) as a table in bench/README.md, between
 its two marks, and as a chart: pipeline_report.py --result FILE --readme FILE --chart FILE
-[--load N] [--options TEXT]."""
+[--load N] [--options TEXT] [--commit ID]."""
 import argparse
 import datetime
 import json
@@ -60,8 +60,10 @@ def row_of(row):
 
 
 def table_of(result, arguments):
-    day = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    commit = output_of("git", "-C", os.path.dirname(os.path.abspath(arguments.readme)), "rev-parse",
+    moment = datetime.datetime.fromtimestamp(os.path.getmtime(arguments.result),
+                                             datetime.timezone.utc)
+    day = moment.strftime("%Y-%m-%d %H:%M UTC")
+    commit = arguments.commit or output_of("git", "-C", os.path.dirname(os.path.abspath(arguments.readme)), "rev-parse",
                        "--short", "HEAD")
     note = "" if arguments.load < 0.5 else (
         f" **Taken under load** (load average {arguments.load} before the run): delays say more "
@@ -172,6 +174,7 @@ def main():
     parser.add_argument("--chart", required=True)
     parser.add_argument("--load", type=float, default=0)
     parser.add_argument("--options", default="")
+    parser.add_argument("--commit", default="")
     arguments = parser.parse_args()
     with open(arguments.result, encoding="utf-8") as file:
         result = json.loads(file.read().strip().splitlines()[-1])
