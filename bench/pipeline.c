@@ -364,6 +364,7 @@ int bench_pipeline(int argc, char **argv)
     struct world *world = calloc(1, sizeof *world);
     struct results *results = calloc(1, sizeof *results);
     lab_check(world != NULL && results != NULL);
+    world_end_on_signals();
     world_open(world, &options);
     run(world, results);
     print_table(world, results);

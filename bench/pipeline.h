@@ -105,6 +105,8 @@ struct world {
     struct feed *feed;
 };
 
+/* SIGINT and SIGTERM end the process by exit(), which stops and removes what was made. */
+void world_end_on_signals(void);
 void world_open(struct world *world, const struct pipeline_options *options);
 /* Stops and removes everything that it made. */
 void world_close(struct world *world);

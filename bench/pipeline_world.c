@@ -3,7 +3,9 @@
 #include "lab/claims.h"
 #include "lab/lab.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,41 @@ void world_window_name(int64_t length_ms, char *text, size_t size)
 {
     (void)snprintf(text, size, "%" PRId64 "s", length_ms / 1000);
 }
+
+/* --- ended early ------------------------------------------------------------------------------ */
+
+static int signal_pipe[2];
+
+static void on_signal(int number)
+{
+    char byte = (char)number;
+    ssize_t written = write(signal_pipe[1], &byte, 1);
+    (void)written; /* A full pipe has one already. */
+}
+
+/* exit() removes servers and folders; a signal handler must not call it, a thread may. */
+static void *await_signal(void *context)
+{
+    char byte = 0;
+    (void)context;
+    while (read(signal_pipe[0], &byte, 1) != 1) {
+    }
+    (void)fputs("fcapd-bench pipeline: ended early\n", stderr);
+    exit(128 + byte);
+}
+
+void world_end_on_signals(void)
+{
+    pthread_t thread;
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    lab_check(pipe2(signal_pipe, O_CLOEXEC) == 0);
+    lab_check(pthread_create(&thread, NULL, await_signal, NULL) == 0);
+    (void)pthread_detach(thread);
+    lab_check(sigaction(SIGINT, &action, NULL) == 0);
+    lab_check(sigaction(SIGTERM, &action, NULL) == 0);
+}
+
+/* --- its parts -------------------------------------------------------------------------------- */
 
 static void find_program(struct world *world)
 {
