@@ -17,7 +17,7 @@ FCAP_TEST_FULL=
 timeout_s=600 fuzz_s=5
 for argument; do
     case $argument in
-    --full) FCAP_TEST_FULL=1 timeout_s=14400 fuzz_s=300 ;;
+    --full) FCAP_TEST_FULL=1 timeout_s=14400 fuzz_s=60 ;;
     *) echo "usage: tests/run.sh [--full]" >&2; exit 64 ;;
     esac
 done
@@ -309,7 +309,7 @@ if build build-gcc build --preset ci; then
     tests fast build -L '^(unit|contract)$' -j "$jobs"
     tests other build -LE '^(unit|contract|integration)$'
     # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
-    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs + 1 : 5))"
+    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs : 4))"
 fi
 targets='tests-unit tests-contract tests-sim tests-fuzz tests-mock'
 if build build-asan build-asan --preset asan; then
