@@ -42,7 +42,9 @@
     X(SECOND_LOOK,     "users touched before the gate opened are projected once only")          \
     X(REDO_ARRIVALS,   "redo forgets arrivals")                                                 \
     X(REDO_EXPIRIES,   "redo forgets expiries")                                                 \
-    X(REDO_STAMP,      "redo ignores a record's stamp")
+    X(REDO_STAMP,      "redo ignores a record's stamp")                                        \
+    X(SAME_LOG,        "a log is not compared with the one that was read")                      \
+    X(TRUNCATED,       "a log that has lost its end is read from its start")
 /* clang-format on */
 
 enum fcap_mutant {

@@ -50,6 +50,9 @@ void log_position(const struct fcap_task *task, struct fcap_start *ret_start)
 {
     struct fcap_log_mark last = last_mark(task);
     fcap_trail_start(&task->trail, task->meta.next_offset, &last, ret_start);
+    for (size_t i = 0; i < ret_start->mark_count && FCAP_MUTANT(SAME_LOG); i++) {
+        ret_start->marks[i].offset = INT64_MAX; /* No log covers it. */
+    }
 }
 
 /* No record that exists by now may be later than this: what is lost lies before it. */
@@ -80,6 +83,9 @@ static struct fcap_start go_on(struct fcap_task *task, const struct fcap_gap *ga
     struct fcap_meta *meta = &task->meta;
     int64_t since = log_latest_event_ms(pipeline);
     struct fcap_start start = {.kind = FCAP_START_OFFSET, .offset = gap->next};
+    if (FCAP_MUTANT(TRUNCATED) && gap->kind == FCAP_GAP_TRUNCATED) {
+        start.offset = gap->log_start;
+    }
     meta->complete_since_ms = since > meta->complete_since_ms ? since : meta->complete_since_ms;
     meta->next_offset = start.offset;
     meta->last_timestamp_ms = -1; /* Nothing was read before the new place. */

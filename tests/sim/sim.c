@@ -192,6 +192,7 @@ void sim_close(struct sim_world *world)
     for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
         free(world->logs[p].records);
     }
+    sim_life_done(world);
     for (int i = 0; i < SIM_USERS_MAX; i++) {
         free(world->by_user[i].offsets);
     }

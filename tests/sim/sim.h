@@ -7,8 +7,9 @@
  * moments).
  *
  * Not injected: a store that loses a synced batch or returns wrong bytes; commands done twice or
- * acknowledged out of order by Redis; a broker that loses, reorders or changes records; a topic
- * that grows partitions or is created anew; abandoned connections of our own name (the adapter's
+ * acknowledged out of order by Redis; a broker that reorders or changes records, or loses some that
+ * were sent to Redis and not committed; a new log that nobody notices; a topic that grows
+ * partitions; abandoned connections of our own name (the adapter's
  * tests have that one: ZOMBIE); two configurations of windows at work at the same time; memory
  * that runs out. Thread rule: one thread. */
 #ifndef FCAP_TESTS_SIM_H
@@ -66,7 +67,9 @@
     X(SLOW_LOOKUP,      300, "starts that were looked up for long")                              \
     X(LETTERS_BUSY,     60,  "dead-letter topics that took nothing for a while")                 \
     X(TIGHT_CACHE,      500, "worlds with a cache of a few users")                               \
-    X(TRIM,             30,  "records taken by retention")
+    X(TRIM,             30,  "records taken by retention")                                       \
+    X(RECREATE,         12,  "topics created anew")                                              \
+    X(TRUNCATE,         80,  "logs that lost their end")
 
 /* What must have happened in a run of many seeds, beside the faults. */
 #define SIM_EVENT_LIST(X)                                                                        \
@@ -95,6 +98,7 @@
     X(MALFORMED,            "malformed records")                                                 \
     X(UNLINK,               "UNLINK sent")                                                       \
     X(GAP,                  "gaps")                                                              \
+    X(OTHER_LOG,            "states that met another log, or less of theirs")                    \
     X(ADS_LIMIT,            "records beyond the limit of ads")
 /* clang-format on */
 
@@ -150,6 +154,18 @@ struct sim_log {
     size_t capacity;
 };
 
+/* A topic may be created anew, or lose its end: another life begins. Records are noted in one list
+ * for ever; this says which of them stands at which offset of one life. */
+struct sim_life {
+    int64_t *noted;
+    size_t count;
+    size_t capacity;
+    int64_t limit; /* the first record noted in the next life; -1: this one goes on */
+};
+
+#define SIM_LIVES_MAX    32
+#define SIM_SWITCHES_MAX 64
+
 struct sim_offsets {
     int32_t *offsets;
     size_t count;
@@ -160,15 +176,23 @@ struct sim_offsets {
  * the moment of reading (the future rule with CreateTime) are noted as they are made; a record
  * that is read again after a crash is decided again. */
 struct sim_lineage {
-    int64_t start;      /* the first offset that was read */
-    uint8_t *decisions; /* by offset, enum sim_decision */
+    int64_t start;      /* the first record that was read */
+    uint8_t *decisions; /* by noted record, enum sim_decision */
     size_t capacity;
+    int life; /* of the log that its offsets speak of */
+    int born; /* in which life it began */
+    struct sim_switch {
+        uint64_t commit; /* commits after this one speak of the next life */
+        int before;
+    } switches[SIM_SWITCHES_MAX];
+    size_t switch_count;
+    bool may_double; /* nothing was left to compare with: records may have been read twice */
 };
 
 enum sim_decision {
     SIM_ACCEPTED,
     SIM_REFUSED, /* by the future rule */
-    SIM_UNREAD,  /* retention took it first */
+    SIM_UNREAD,  /* retention took it first, or it went with its log */
 };
 
 struct sim_counts {
@@ -183,6 +207,7 @@ struct sim_task {
     bool known; /* assigned, and not revoked */
     uint64_t assignment;
     enum fcap_start_kind start;
+    struct fcap_log_mark mark; /* the highest that it knew at its start; offset 0: none */
     bool started;
     int64_t next;
     bool gate_open;
@@ -294,6 +319,8 @@ struct sim_world {
 
     struct fake_topic topic;
     struct sim_log logs[SIM_PARTITIONS_MAX];
+    struct sim_life lives[SIM_PARTITIONS_MAX][SIM_LIVES_MAX];
+    int life_count[SIM_PARTITIONS_MAX];
     struct sim_offsets by_user[SIM_USERS_MAX];
     int64_t held_until_ms[SIM_PARTITIONS_MAX];
     uint32_t next_id;
@@ -351,6 +378,34 @@ void sim_define(const struct sim_world *world, const struct sim_lineage *lineage
                 int64_t window_ms, int64_t clock_ms, int64_t next, struct sim_counts *ret_counts);
 void sim_lineage_begin(struct sim_world *world, struct sim_lineage *lineage, int64_t start);
 void sim_decide(struct sim_lineage *lineage, int64_t offset, enum sim_decision decision);
+
+/* --- sim_life.c --- */
+/* The record stands at the end of the log as it is now. */
+void sim_life_note(struct sim_world *world, int partition, int64_t noted);
+/* Another life, which begins with the first `keep` records; false: there were too many. */
+bool sim_life_begin(struct sim_world *world, int partition, int64_t keep);
+void sim_life_done(struct sim_world *world);
+/* The noted record at an offset of a life; at its end: the next one to be noted then. */
+int64_t sim_noted(const struct sim_world *world, int partition, int life, int64_t offset);
+/* Of which life a state's commit speaks; what a state that ends with this commit speaks of. */
+int sim_life_of_commit(const struct sim_lineage *lineage, uint64_t commit);
+void sim_life_revert(struct sim_lineage *lineage, uint64_t commit);
+/* A lineage begins; has the log changed since; is it the same below an offset; it goes over. */
+void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *lineage,
+                    int64_t offset);
+/* Records from `from` on that the log does not hold any more will never be read. */
+void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *lineage,
+                   int64_t from);
+bool sim_life_is_old(const struct sim_world *world, int partition,
+                     const struct sim_lineage *lineage);
+bool sim_life_is_same_below(const struct sim_world *world, int partition,
+                            const struct sim_lineage *lineage, int64_t offset);
+/* A key may come from a log that is no more and that this state never read: what a state that began
+ * empty in the new one does not name stays until it expires. */
+bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
+                       int64_t newest_ms);
+void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,
+                     uint64_t commit);
 
 /* --- sim_ports.c --- */
 void sim_ports_init(struct sim_worker *worker);

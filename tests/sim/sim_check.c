@@ -199,6 +199,31 @@ static bool is_owner(const struct sim_worker *worker, int partition)
 
 /* --- a record --- */
 
+/* Whatever is missing from a window that is not ready: nothing counts twice. */
+static void check_no_doubles(struct sim_worker *worker, int user, size_t window,
+                             const struct fcap_task_report *report, const struct sim_counts *got)
+{
+    struct sim_world *world = worker->world;
+    const struct sim_log *log = &world->logs[report->partition];
+    const struct sim_offsets *mine = &world->by_user[user];
+    struct sim_counts most = {.newest_ms = SIM_NEVER};
+    if (sim_lineage_of(worker, report->partition)->may_double) {
+        return;
+    }
+    for (size_t i = 0; i < mine->count; i++) {
+        const struct sim_record *record = &log->records[mine->offsets[i]];
+        bool is_in = record->time_ms > report->clock_ms - world->settings.windows[window].length_ms;
+        most.ads[record->ad] += record->kind == SIM_EVENT && is_in;
+    }
+    for (int ad = 0; ad < SIM_ADS_MAX; ad++) {
+        if (got->ads[ad] > most.ads[ad]) {
+            fail_counts(world, "more than there ever was", user, window, report->clock_ms, &most,
+                        got);
+            return;
+        }
+    }
+}
+
 void sim_check_state(struct sim_worker *worker, int user)
 {
     struct sim_world *world = worker->world;
@@ -216,15 +241,17 @@ void sim_check_state(struct sim_worker *worker, int user)
         struct sim_counts got;
         int64_t as_of;
         bool partial;
-        if ((report.ready_mask >> window & 1) == 0) {
-            continue;
-        }
+        bool is_ready = (report.ready_mask >> window & 1) != 0;
         fcap_buffer_clear(&value);
         if (!fcap_pipeline_inspect(worker->pipeline, partition, fcap_bytes_of(name), window,
                                    &value) ||
             !sim_value_parse(fcap_buffer_bytes(&value), &as_of, &got, &partial)) {
             sim_fail(world, "state: u%d cannot be read", user);
             break;
+        }
+        if (!is_ready) {
+            check_no_doubles(worker, user, window, &report, &got);
+            continue;
         }
         world->score->checks[SIM_CHECK_STATE]++;
         sim_define(world, sim_lineage_of(worker, partition), user,
@@ -341,6 +368,10 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
     if (seen.present && is_unknown(world, lineage, user, window, &seen)) {
         return;
     }
+    int64_t newest = seen.pxat + 1 - world->settings.windows[window].length_ms;
+    if (seen.present && sim_life_is_stray(world, user, lineage, newest)) {
+        return;
+    }
     if (seen.present &&
         (seen.pxat < world->redis_latest_ms || seen.pxat < range->clock_to - 1000)) {
         return; /* It had been gone by Redis' clock, or by what T knew of it: set back since. */
@@ -443,7 +474,10 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
     if (!sim_report(worker, partition, &report)) {
         return;
     }
-    struct range range = {meta->clock_ms, report.clock_ms, meta->next_offset, report.next_offset};
+    const struct sim_lineage *lineage = sim_lineage_of(worker, partition);
+    int64_t next =
+        sim_noted(world, partition, sim_life_of_commit(lineage, meta->commit), meta->next_offset);
+    struct range range = {meta->clock_ms, report.clock_ms, next, report.next_offset};
     bool closed = !report.gate_open || meta->epoch != (uint64_t)report.epoch; /* when encoded */
     if (closed) {
         sim_count(world, SIM_EVENT_CLOSED_COMMIT, 1);
@@ -457,8 +491,7 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
     for (int user = partition; user < world->plan.users; user += world->plan.partitions) {
         const struct sim_offsets *mine = &world->by_user[user];
         int64_t newest = mine->count > 0 ? mine->offsets[mine->count - 1] : -1;
-        if (world->revised_next[user] > meta->next_offset ||
-            (closed && newest >= meta->next_offset)) {
+        if (world->revised_next[user] > next || (closed && newest >= next)) {
             continue; /* Redis may show what an earlier run made of a record that this commit does
                          not cover; it will be read again, and the user shown again. */
         }

@@ -249,18 +249,56 @@ static void group_faults(struct sim_world *world)
 static bool may_begin_log(const struct sim_world *world, int partition, int64_t start)
 {
     const struct sim_record *records = world->logs[partition].records;
+    int life = world->life_count[partition] - 1;
+    const struct sim_record *first = &records[sim_noted(world, partition, life, start)];
     int64_t newest = SIM_NEVER;
     for (int64_t i = 0; i < start; i++) {
-        newest = records[i].timestamp_ms > newest ? records[i].timestamp_ms : newest;
+        int64_t stamp = records[sim_noted(world, partition, life, i)].timestamp_ms;
+        newest = stamp > newest ? stamp : newest;
     }
-    return records[start].kind != SIM_SKIP &&
-           newest <= records[start].timestamp_ms + world->settings.seek_slack_ms;
+    return first->kind != SIM_SKIP && newest <= first->timestamp_ms + world->settings.seek_slack_ms;
+}
+
+static void recreate(struct sim_world *world, int partition)
+{
+    if (sim_life_begin(world, partition, 0)) {
+        sim_note(world, "the topic of %d is created anew", partition);
+        sim_pass_time(world, 1);
+        fake_topic_recreate(&world->topic, partition);
+        world->held_until_ms[partition] = 0;
+    }
+}
+
+/* Not what was sent to Redis and not committed: that would be two faults at once. */
+static void truncate_log(struct sim_world *world, int partition)
+{
+    struct sim_worker *worker = &world->workers[world->owner[partition]];
+    struct fcap_task_report report;
+    int64_t start = world->topic.logs[partition].log_start;
+    if (!worker->open || worker->paused || !sim_report(worker, partition, &report) ||
+        fcap_pipeline_drain(worker->pipeline,
+                            world->monotonic_ms + world->settings.session_timeout_ms) != FCAP_OK) {
+        return;
+    }
+    int64_t end = world->topic.logs[partition].end;
+    if (start >= end) {
+        return;
+    }
+    int64_t near = end - 12 > start ? end - 12 : start; /* Mostly some commits back. */
+    int64_t cut = sim_between(world, sim_draw(world, 4) == 0 ? start : near, end - 1);
+    if (sim_life_begin(world, partition, cut)) {
+        sim_note(world, "the log of %d ends at %lld now", partition, (long long)cut);
+        sim_pass_time(world, 1);
+        fake_topic_truncate(&world->topic, partition, cut);
+        world->held_until_ms[partition] = 0;
+        fake_topic_hold(&world->topic, partition, -1);
+    }
 }
 
 static void topic_faults(struct sim_world *world)
 {
     int partition = (int)sim_draw(world, (uint64_t)world->plan.partitions);
-    int64_t end = (int64_t)world->logs[partition].count;
+    int64_t end = world->topic.logs[partition].end;
     if (world->held_until_ms[partition] == 0 && happens(world, SIM_FAULT_HOLD)) {
         fake_topic_hold(&world->topic, partition, end);
         world->held_until_ms[partition] =
@@ -274,6 +312,15 @@ static void topic_faults(struct sim_world *world)
             start++;
         }
         fake_topic_trim(&world->topic, partition, start);
+    }
+    /* Without honest times a record of the new log may be just like the old one at its place. */
+    bool may_tell = end > 2 && !world->plan.timestamps_lie;
+    if (may_tell && happens(world, SIM_FAULT_RECREATE)) {
+        recreate(world, partition);
+    }
+    if (may_tell && world->plan.processes == 1 && world->owner[partition] >= 0 &&
+        happens(world, SIM_FAULT_TRUNCATE)) {
+        truncate_log(world, partition);
     }
     if (happens(world, SIM_FAULT_LETTERS_BUSY)) {
         world->letters_busy_ms =

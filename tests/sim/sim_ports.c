@@ -31,7 +31,14 @@ bool sim_report(struct sim_worker *worker, int partition, struct fcap_task_repor
     }
     fcap_pipeline_report(worker->pipeline, find_report, &find);
     if (find.found) {
+        /* From offsets of the log that the task reads to noted records. */
+        int life = sim_lineage_of(worker, partition)->life;
+        const struct sim_world *world = worker->world;
         *ret_report = find.report;
+        ret_report->next_offset = sim_noted(world, partition, life, find.report.next_offset);
+        ret_report->claimed_next = sim_noted(world, partition, life, find.report.claimed_next);
+        ret_report->committed_offset =
+            sim_noted(world, partition, life, find.report.committed_offset);
     }
     return find.found;
 }
@@ -58,6 +65,24 @@ void sim_note_gate(struct sim_worker *worker, int partition)
 
 /* --- the source --- */
 
+static struct fcap_log_mark highest_mark(const struct fcap_start *start)
+{
+    return start->mark_count > 0 ? start->marks[0] : (struct fcap_log_mark){0};
+}
+
+/* Two records can be alike by time and key; then nobody can tell. */
+static bool looks_the_same(const struct sim_world *world, int partition,
+                           const struct fcap_log_mark *mark)
+{
+    struct fcap_record record;
+    int64_t offset = mark->offset - 1;
+    while (offset >= 0 && !fake_topic_read(&world->topic, partition, offset, &record)) {
+        offset--;
+    }
+    return offset >= 0 && record.timestamp_ms == mark->timestamp_ms &&
+           fcap_hash64(record.key, 0) == mark->key_hash;
+}
+
 static void on_assigned(void *context, const int32_t *partitions, const uint64_t *assignments,
                         size_t count, struct fcap_start *ret_starts)
 {
@@ -70,9 +95,41 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
                 fake_store_holds(worker->world->processes[worker->process].store, partitions[i]));
         sim_note(worker->world, "worker %d takes %d: start kind %d at %lld", worker->index,
                  partitions[i], (int)ret_starts[i].kind, (long long)ret_starts[i].offset);
-        worker->tasks[partitions[i]] = (struct sim_task){
-            .known = true, .assignment = assignments[i], .start = ret_starts[i].kind};
+        worker->tasks[partitions[i]] = (struct sim_task){.known = true,
+                                                         .assignment = assignments[i],
+                                                         .start = ret_starts[i].kind,
+                                                         .mark = highest_mark(&ret_starts[i])};
+        struct fcap_task_report report;
+        if (sim_report(worker, partitions[i], &report)) {
+            sim_life_revert(sim_lineage_of(worker, partitions[i]), report.commit);
+        }
     }
+}
+
+/* A state that goes on in another life without a gap: all that it had read is there. */
+static void meet_another_log(struct sim_worker *worker, const struct fcap_started *started)
+{
+    struct sim_world *world = worker->world;
+    int partition = started->partition;
+    struct sim_lineage *lineage = sim_lineage_of(worker, partition);
+    struct fcap_task_report report;
+    if (!sim_life_is_old(world, partition, lineage) || !sim_report(worker, partition, &report)) {
+        return;
+    }
+    if (!sim_life_is_same_below(world, partition, lineage, started->offset) &&
+        worker->tasks[partition].mark.offset >= started->offset &&
+        (worker->tasks[partition].mark.offset > started->end ||
+         !looks_the_same(world, partition, &worker->tasks[partition].mark)) &&
+        started->offset > started->log_start) {
+        sim_fail(world, "partition %d: nobody noticed that its log is another one", partition);
+    }
+    int64_t from = sim_noted(world, partition, lineage->life, started->offset);
+    sim_life_switch(world, partition, lineage, report.commit);
+    int64_t to = sim_noted(world, partition, lineage->life, started->offset);
+    for (int64_t at = from; at < to; at++) {
+        sim_decide(lineage, at, SIM_UNREAD);
+    }
+    sim_life_lose(world, partition, lineage, from);
 }
 
 static void on_started(void *context, const struct fcap_started *started)
@@ -83,9 +140,12 @@ static void on_started(void *context, const struct fcap_started *started)
              (long long)started->offset, (long long)started->log_start, (long long)started->end);
     if (task->start != FCAP_START_OFFSET) {
         struct sim_process *process = &worker->world->processes[worker->process];
-        sim_lineage_begin(worker->world, &process->lineages[started->partition], started->offset);
+        struct sim_lineage *lineage = &process->lineages[started->partition];
+        sim_life_enter(worker->world, started->partition, lineage, started->offset);
+        task->start = FCAP_START_OFFSET; /* Should it be told again. */
         sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
     }
+    meet_another_log(worker, started);
     task->started = true;
     worker->handler.started(worker->handler.context, started);
 }
@@ -120,15 +180,14 @@ static bool on_record(void *context, const struct fcap_record *record)
     struct sim_world *world = worker->world;
     struct sim_lineage *lineage = sim_lineage_of(worker, record->partition);
     struct fcap_task_report before;
-    bool fresh =
-        sim_report(worker, record->partition, &before) && record->offset >= before.next_offset;
+    int64_t at = sim_noted(world, record->partition, lineage->life, record->offset);
+    bool fresh = sim_report(worker, record->partition, &before) && at >= before.next_offset;
     int64_t wall = world->processes[worker->process].clock.told_ms;
     int64_t redis = worker->redis_told_ms;
-    const struct sim_record *noted = &world->logs[record->partition].records[record->offset];
-    bool was_refused = (size_t)record->offset < lineage->capacity &&
-                       lineage->decisions[record->offset] == SIM_REFUSED;
+    const struct sim_record *noted = &world->logs[record->partition].records[at];
+    bool was_refused = (size_t)at < lineage->capacity && lineage->decisions[at] == SIM_REFUSED;
     if (fresh) {
-        sim_decide(lineage, record->offset, SIM_ACCEPTED); /* A dead letter says otherwise. */
+        sim_decide(lineage, at, SIM_ACCEPTED); /* A dead letter says otherwise. */
     }
     worker->reading = true;
     bool more = worker->handler.record(worker->handler.context, record);
@@ -137,7 +196,7 @@ static bool on_record(void *context, const struct fcap_record *record)
         sim_note(world, "record %d/%lld again", record->partition, (long long)record->offset);
     }
     if (fresh) {
-        bool refused = lineage->decisions[record->offset] == SIM_REFUSED;
+        bool refused = lineage->decisions[at] == SIM_REFUSED;
         sim_note(world, "record %d/%lld: %s u%d a%d e=%+lld ts=%+lld id=%u%s%s", record->partition,
                  (long long)record->offset,
                  noted->kind == SIM_EVENT       ? "event"
@@ -146,8 +205,8 @@ static bool on_record(void *context, const struct fcap_record *record)
                  noted->user, noted->ad, (long long)(noted->time_ms - world->plan.start_ms),
                  (long long)(noted->timestamp_ms - world->plan.start_ms), noted->id,
                  noted->is_copy ? " copy" : "", refused ? " future" : "");
-        if (was_refused && !refused && world->revised_next[noted->user] <= record->offset) {
-            world->revised_next[noted->user] = record->offset + 1;
+        if (was_refused && !refused && world->revised_next[noted->user] <= at) {
+            world->revised_next[noted->user] = at + 1;
         }
         if (refused != is_future(world, noted, wall, redis)) {
             sim_fail(world, "record %d/%lld: refused as future %d, by definition %d",
@@ -166,11 +225,26 @@ static void on_reached_end(void *context, int32_t partition, int64_t offset)
 static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
 {
     struct sim_worker *worker = context;
+    struct sim_world *world = worker->world;
+    struct sim_lineage *lineage = sim_lineage_of(worker, gap->partition);
+    struct fcap_task_report report = {0};
+    (void)sim_report(worker, gap->partition, &report); /* It is there: it asks. */
     struct fcap_start start = worker->handler.gap(worker->handler.context, gap);
+    int64_t from = sim_noted(world, gap->partition, lineage->life, gap->wanted);
+    /* Without a mark that the log still covers, a shortened one is taken for another. */
+    lineage->may_double =
+        lineage->may_double || gap->kind == FCAP_GAP_BEYOND_END ||
+        (gap->kind == FCAP_GAP_RECREATED &&
+         sim_life_is_same_below(world, gap->partition, lineage, gap->log_start + 1));
+    if (sim_life_is_old(world, gap->partition, lineage)) {
+        sim_life_switch(world, gap->partition, lineage, report.commit);
+        sim_life_lose(world, gap->partition, lineage, from);
+    }
+    int64_t to = sim_noted(world, gap->partition, lineage->life, start.offset);
     sim_note(worker->world, "gap in %d: %lld wanted, goes on at %lld", gap->partition,
              (long long)gap->wanted, (long long)start.offset);
-    for (int64_t offset = gap->wanted; offset < start.offset; offset++) {
-        sim_decide(sim_lineage_of(worker, gap->partition), offset, SIM_UNREAD);
+    for (int64_t at = from; at < to; at++) {
+        sim_decide(lineage, at, SIM_UNREAD);
     }
     return start;
 }
@@ -179,6 +253,7 @@ static void on_position(void *context, int32_t partition, struct fcap_start *ret
 {
     struct sim_worker *worker = context;
     worker->handler.position(worker->handler.context, partition, ret_start);
+    worker->tasks[partition].mark = highest_mark(ret_start);
 }
 
 static enum fcap_status poll_source(struct fcap_source *port,
@@ -240,7 +315,9 @@ static enum fcap_status write_letter(struct fcap_dead_letters *base,
     struct sim_letters *letters = (struct sim_letters *)base;
     struct sim_world *world = letters->worker->world;
     if (reason == FCAP_REJECT_FUTURE && letters->worker->reading) { /* Not a later try. */
-        sim_decide(sim_lineage_of(letters->worker, record->partition), record->offset, SIM_REFUSED);
+        struct sim_lineage *lineage = sim_lineage_of(letters->worker, record->partition);
+        sim_decide(lineage, sim_noted(world, record->partition, lineage->life, record->offset),
+                   SIM_REFUSED);
     }
     if (world->monotonic_ms < world->letters_busy_ms) {
         return FCAP_BUSY;

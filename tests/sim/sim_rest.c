@@ -23,12 +23,12 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
         (void)snprintf(id, sizeof id, "%u", record->id);
         bool unread = (int64_t)offset < lineage->start;
         uint8_t decision = offset < lineage->capacity ? lineage->decisions[offset] : SIM_ACCEPTED;
-        bool future = unread
+        bool future = unread && decision != SIM_UNREAD
                           ? record->time_ms > record->timestamp_ms + world->settings.future_skew_ms
                           : decision != SIM_ACCEPTED;
         struct oracle_event event = {partition, (int64_t)offset, user,
                                      ad,        record->time_ms, world->settings.dedup ? id : NULL};
-        if (record->kind == SIM_TOMBSTONE) {
+        if (record->kind == SIM_TOMBSTONE && decision != SIM_UNREAD) {
             (void)oracle_tombstone(oracle, partition, (int64_t)offset, user);
         } else if (record->kind != SIM_EVENT || (unread && !honest) || future) {
             (void)oracle_skip(oracle, partition, (int64_t)offset);
@@ -42,6 +42,7 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
 struct rest {
     struct sim_world *world;
     struct oracle *oracle;
+    const struct sim_lineage *lineage;
     struct oracle_tally tally;
     const struct fcap_task_report *report;
 };
@@ -67,6 +68,9 @@ static void check_one(struct rest *rest, int user, size_t window)
     if (!present && any && newest + length - 1 < world->redis_latest_ms) {
         return; /* Gone by the server's clock, which is ahead. */
     }
+    if (present && !any && sim_life_is_stray(world, user, rest->lineage, pxat + 1 - length)) {
+        return;
+    }
     if (present && !any && pxat < world->redis_latest_ms) {
         return; /* It had been gone by Redis' clock, which was set back since. */
     }
@@ -91,8 +95,10 @@ void sim_check_rest(struct sim_world *world, enum sim_check check)
         if (!sim_report(worker, p, &report)) {
             continue;
         }
-        struct rest rest = {
-            .world = world, .oracle = fill_oracle(world, worker, p), .report = &report};
+        struct rest rest = {.world = world,
+                            .oracle = fill_oracle(world, worker, p),
+                            .lineage = sim_lineage_of(worker, p),
+                            .report = &report};
         for (int user = p; user < world->plan.users; user += world->plan.partitions) {
             for (size_t window = 0; window < world->settings.window_count; window++) {
                 if ((report.ready_mask >> window & 1) != 0) {

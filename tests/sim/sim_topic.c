@@ -66,6 +66,7 @@ static void note_record(struct sim_world *world, int partition, const struct sim
         log->capacity = log->capacity * 2 + 128;
         log->records = grow(log->records, log->capacity, sizeof *log->records);
     }
+    sim_life_note(world, partition, (int64_t)log->count);
     log->records[log->count++] = *record;
     if (record->kind != SIM_EVENT && record->kind != SIM_TOMBSTONE) {
         return;
@@ -125,10 +126,10 @@ int64_t sim_append(struct sim_world *world, const struct sim_record *record)
     }
     struct fcap_bytes body =
         record->kind == SIM_TOMBSTONE ? FCAP_BYTES_NONE : fcap_buffer_bytes(&value);
-    int64_t offset = fake_topic_append(&world->topic, partition, fcap_bytes_of(user), body,
-                                       noted.timestamp_ms, world->plan.timestamps);
+    (void)fake_topic_append(&world->topic, partition, fcap_bytes_of(user), body, noted.timestamp_ms,
+                            world->plan.timestamps);
     fcap_buffer_done(&value);
-    return offset;
+    return (int64_t)world->logs[partition].count - 1;
 }
 
 /* Mostly now, often late, sometimes at a window's edge, sometimes ahead. */
@@ -226,9 +227,18 @@ void sim_decide(struct sim_lineage *lineage, int64_t offset, enum sim_decision d
 
 /* --- the definition --- */
 
+/* Retention took it before it was read, or it stood in a log that is no more. */
+static bool is_gone(const struct sim_lineage *lineage, int64_t offset)
+{
+    return (size_t)offset < lineage->capacity && lineage->decisions[offset] == SIM_UNREAD;
+}
+
 static bool is_member(const struct sim_world *world, const struct sim_lineage *lineage,
                       const struct sim_record *record, int64_t offset)
 {
+    if (is_gone(lineage, offset)) {
+        return false;
+    }
     if (offset >= lineage->start) {
         return (size_t)offset >= lineage->capacity || lineage->decisions[offset] == SIM_ACCEPTED;
     }
@@ -236,6 +246,13 @@ static bool is_member(const struct sim_world *world, const struct sim_lineage *l
     return !world->plan.timestamps_lie && world->settings.start == FCAP_START_TIME &&
            (record->kind == SIM_TOMBSTONE ||
             record->time_ms <= record->timestamp_ms + world->settings.future_skew_ms);
+}
+
+/* A tombstone that was never read erases nothing. */
+static bool is_erasing(const struct sim_lineage *lineage, const struct sim_record *record,
+                       int64_t offset)
+{
+    return record->kind == SIM_TOMBSTONE && !is_gone(lineage, offset);
 }
 
 static bool is_duplicate(const struct sim_world *world, const struct sim_lineage *lineage,
@@ -267,12 +284,13 @@ void sim_define(const struct sim_world *world, const struct sim_lineage *lineage
         end--;
     }
     size_t begin = end;
-    while (begin > 0 && log->records[mine->offsets[begin - 1]].kind != SIM_TOMBSTONE) {
+    while (begin > 0 && !is_erasing(lineage, &log->records[mine->offsets[begin - 1]],
+                                    mine->offsets[begin - 1])) {
         begin--; /* A tombstone erases whatever stands before it. */
     }
     for (size_t i = begin; i < end; i++) {
         const struct sim_record *record = &log->records[mine->offsets[i]];
-        if (record->time_ms <= clock_ms - window_ms ||
+        if (record->kind != SIM_EVENT || record->time_ms <= clock_ms - window_ms ||
             !is_member(world, lineage, record, mine->offsets[i]) ||
             is_duplicate(world, lineage, log, mine, i)) {
             continue;
