@@ -116,7 +116,7 @@ static void finish(struct fcap_dead_letters_kafka *letters, struct letter *lette
  * ever. */
 static void fail(struct fcap_dead_letters_kafka *letters, struct letter *letter, bool refused)
 {
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     pthread_mutex_lock(&letters->lock);
     letters->snapshot.retried++;
     if (letters->snapshot.stuck_since_ms == 0) {
@@ -297,7 +297,7 @@ static void serve(struct fcap_dead_letters_kafka *letters)
     if (letters->waiting == 0 || letters->client == NULL) {
         return;
     }
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     for (uint64_t number = letters->first; number < letters->next; number++) {
         struct letter *letter = letter_of(letters, number);
         if (letter->state != LETTER_WAITING) {
@@ -336,7 +336,7 @@ static void keep(struct fcap_dead_letters_kafka *letters, struct letter *letter,
         .partition = record->partition,
         .offset = record->offset,
         .timestamp_ms = record->timestamp_ms,
-        .give_up_ms = fcap_lab_monotonic_ms() + letters->give_up_ms,
+        .give_up_ms = fcap_kafka_now_ms() + letters->give_up_ms,
     };
     if (size > 0) {
         letter->bytes = malloc(size);
@@ -461,8 +461,8 @@ void fcap_dead_letters_kafka_close(struct fcap_dead_letters_kafka *letters)
     if (letters == NULL) {
         return;
     }
-    int64_t until_ms = fcap_lab_monotonic_ms() + letters->close_timeout_ms;
-    while (letters->first < letters->next && fcap_lab_monotonic_ms() < until_ms) {
+    int64_t until_ms = fcap_kafka_now_ms() + letters->close_timeout_ms;
+    while (letters->first < letters->next && fcap_kafka_now_ms() < until_ms) {
         serve(letters);
         if (letters->client != NULL) {
             (void)rd_kafka_poll(letters->client, 20);

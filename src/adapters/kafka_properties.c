@@ -81,7 +81,7 @@ enum fcap_status fcap_kafka_check_topic(const char *key, const char *topic,
     return FCAP_OK;
 }
 
-int64_t fcap_lab_monotonic_ms(void)
+int64_t fcap_kafka_now_ms(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now); /* Cannot fail for this clock. */

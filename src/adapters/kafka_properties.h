@@ -34,6 +34,6 @@ enum fcap_status fcap_kafka_check_topic(const char *key, const char *topic,
                                         struct fcap_error *error);
 
 /* Milliseconds of CLOCK_MONOTONIC. */
-int64_t fcap_lab_monotonic_ms(void);
+int64_t fcap_kafka_now_ms(void);
 
 #endif

@@ -36,7 +36,7 @@ void kafka_shared_done(struct kafka_shared *shared)
 void kafka_shared_error(struct kafka_shared *shared, const char *format, ...)
 {
     va_list arguments;
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     pthread_mutex_lock(&shared->lock);
     va_start(arguments, format);
     (void)vsnprintf(shared->snapshot.error, sizeof shared->snapshot.error, format,
@@ -131,7 +131,7 @@ static void show_lags(struct fcap_source_kafka *source)
 
 static void show(struct fcap_source_kafka *source)
 {
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     uint32_t waiting = 0;
     for (size_t i = 0; i < source->partition_count; i++) {
         waiting += source->partitions[i].started ? 0 : 1;
@@ -185,7 +185,7 @@ static void die(struct fcap_source_kafka *source)
 
 bool kafka_serve(struct fcap_source_kafka *source)
 {
-    kafka_gate_polled(&source->gate, fcap_lab_monotonic_ms());
+    kafka_gate_polled(&source->gate, fcap_kafka_now_ms());
     for (int i = 0; i < MAIN_QUEUE_MESSAGES_MAX && source->dead == FCAP_OK; i++) {
         rd_kafka_message_t *message = rd_kafka_consumer_poll(source->client, 0);
         if (message == NULL) {
@@ -210,7 +210,7 @@ bool kafka_serve(struct fcap_source_kafka *source)
 
 static void nap(int64_t until_ms)
 {
-    int64_t left_ms = until_ms - fcap_lab_monotonic_ms();
+    int64_t left_ms = until_ms - fcap_kafka_now_ms();
     if (left_ms > NAP_MS) {
         left_ms = NAP_MS;
     }
@@ -234,7 +234,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
                                     struct fcap_source_budget budget)
 {
     struct fcap_source_kafka *source = (struct fcap_source_kafka *)port;
-    int64_t until_ms = fcap_lab_monotonic_ms() + (budget.timeout_ms > 0 ? budget.timeout_ms : 0);
+    int64_t until_ms = fcap_kafka_now_ms() + (budget.timeout_ms > 0 ? budget.timeout_ms : 0);
     source->handler = handler;
     source->records_left = budget.records_max;
     source->stopped = false;
@@ -246,7 +246,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
         if (budget.records_max > 0) {
             read_all(source);
         }
-        if (source->happened || source->stopped || fcap_lab_monotonic_ms() >= until_ms) {
+        if (source->happened || source->stopped || fcap_kafka_now_ms() >= until_ms) {
             break;
         }
         nap(until_ms);
@@ -263,7 +263,7 @@ static bool may_send(struct fcap_source *port, int32_t partition)
 {
     struct fcap_source_kafka *source = (struct fcap_source_kafka *)port;
     return source->dead == FCAP_OK && !source->lost &&
-           kafka_gate_open(&source->gate, fcap_lab_monotonic_ms()) &&
+           kafka_gate_open(&source->gate, fcap_kafka_now_ms()) &&
            rd_kafka_assignment_lost(source->client) == 0 &&
            kafka_partition_find(source, partition) != NULL;
 }
@@ -402,11 +402,11 @@ static bool leave(struct fcap_source_kafka *source, int64_t until_ms)
     if (error != NULL) {
         rd_kafka_error_destroy(error);
     }
-    while (!closed && fcap_lab_monotonic_ms() < until_ms) {
+    while (!closed && fcap_kafka_now_ms() < until_ms) {
         (void)rd_kafka_queue_poll_callback(queue, 0); /* Serves the last REVOKE. */
         closed = rd_kafka_consumer_closed(source->client) != 0;
         if (!closed) {
-            nap(fcap_lab_monotonic_ms() + 1);
+            nap(fcap_kafka_now_ms() + 1);
         }
     }
     rd_kafka_queue_destroy(queue);
@@ -494,7 +494,7 @@ bool fcap_source_kafka_close(struct fcap_source_kafka *source,
     if (source == NULL) {
         return true;
     }
-    int64_t until_ms = fcap_lab_monotonic_ms() + source->config.close_timeout_ms;
+    int64_t until_ms = fcap_kafka_now_ms() + source->config.close_timeout_ms;
     source->closing = true;
     source->handler = handler;
     /* The helper ends after that: what revoked() publishes still goes out. */
@@ -508,6 +508,6 @@ bool fcap_source_kafka_close(struct fcap_source_kafka *source,
     if (!may_destroy(source)) {
         return false;
     }
-    bool destroyed = destroy(source, left ? until_ms : fcap_lab_monotonic_ms());
+    bool destroyed = destroy(source, left ? until_ms : fcap_kafka_now_ms());
     return left && destroyed;
 }

@@ -87,8 +87,8 @@ static struct kafka_lookup *find_reading(struct kafka_lookup *lookups, size_t co
 static void read_records(rd_kafka_t *client, struct kafka_shared *shared,
                          struct kafka_lookup *lookups, size_t count, int left)
 {
-    int64_t until_ms = fcap_lab_monotonic_ms() + READ_MS;
-    while (left > 0 && fcap_lab_monotonic_ms() < until_ms) {
+    int64_t until_ms = fcap_kafka_now_ms() + READ_MS;
+    while (left > 0 && fcap_kafka_now_ms() < until_ms) {
         rd_kafka_message_t *message = rd_kafka_consumer_poll(client, 50);
         if (message == NULL) {
             continue;

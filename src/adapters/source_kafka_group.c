@@ -253,7 +253,7 @@ static void tell_started(struct fcap_source_kafka *source, struct kafka_partitio
 static bool may_reassign(struct fcap_source_kafka *source)
 {
     return !source->lost && rd_kafka_assignment_lost(source->client) == 0 &&
-           kafka_gate_open(&source->gate, fcap_lab_monotonic_ms());
+           kafka_gate_open(&source->gate, fcap_kafka_now_ms());
 }
 
 /* True when the answer is there but the client does not fetch from the right place. */

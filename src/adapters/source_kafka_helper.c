@@ -67,7 +67,7 @@ static void merge(struct kafka_helper *helper, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (!helper->work[i].answered) {
-            helper->retry_at_ms = fcap_lab_monotonic_ms() + RETRY_MS;
+            helper->retry_at_ms = fcap_kafka_now_ms() + RETRY_MS;
         }
         for (size_t k = 0; k < helper->lookup_count; k++) {
             if (helper->lookups[k].partition == helper->work[i].partition &&
@@ -180,13 +180,13 @@ void kafka_helper_ends(struct kafka_helper *helper, struct kafka_end *ends, size
 /* One thing that is due; called without the lock. */
 static void work(struct kafka_helper *helper, size_t asked)
 {
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     serve(helper);
     if (asked > 0 || now_ms >= helper->partitions_at_ms) {
         /* Also with each look-up: new partitions come with a rebalance, and that with look-ups. */
         bool known = kafka_lookup_partitions(helper->client, helper->config, helper->shared);
         helper->partitions_at_ms =
-            fcap_lab_monotonic_ms() + (known ? helper->config->metadata_refresh_ms : 1000);
+            fcap_kafka_now_ms() + (known ? helper->config->metadata_refresh_ms : 1000);
     }
     if (asked > 0) {
         look_up(helper, asked);
@@ -196,15 +196,15 @@ static void work(struct kafka_helper *helper, size_t asked)
     }
     if (now_ms >= helper->ends_at_ms) {
         poll_ends(helper);
-        helper->ends_at_ms = fcap_lab_monotonic_ms() + kafka_watch_poll_ms(helper->config);
+        helper->ends_at_ms = fcap_kafka_now_ms() + kafka_watch_poll_ms(helper->config);
     }
     if (now_ms >= helper->orphans_at_ms) {
         kafka_orphans_look(helper->client, helper->config, helper->shared, &helper->orphans);
-        helper->orphans_at_ms = fcap_lab_monotonic_ms() + kafka_orphans_look_ms(helper->config);
+        helper->orphans_at_ms = fcap_kafka_now_ms() + kafka_orphans_look_ms(helper->config);
     }
     if (now_ms >= helper->publish_at_ms) {
         publish(helper);
-        helper->publish_at_ms = fcap_lab_monotonic_ms() + helper->config->publish_interval_ms;
+        helper->publish_at_ms = fcap_kafka_now_ms() + helper->config->publish_interval_ms;
     }
 }
 
@@ -237,12 +237,12 @@ static void *run(void *context)
     (void)pthread_setname_np(pthread_self(), "kafka-helper");
     pthread_mutex_lock(&helper->lock);
     while (!helper->stop) {
-        bool may_ask = fcap_lab_monotonic_ms() >= helper->retry_at_ms;
+        bool may_ask = fcap_kafka_now_ms() >= helper->retry_at_ms;
         size_t asked = may_ask ? copy_asked(helper) : 0;
         pthread_mutex_unlock(&helper->lock);
         work(helper, asked);
         pthread_mutex_lock(&helper->lock);
-        if (!helper->stop && (!is_asked(helper) || fcap_lab_monotonic_ms() < helper->retry_at_ms)) {
+        if (!helper->stop && (!is_asked(helper) || fcap_kafka_now_ms() < helper->retry_at_ms)) {
             wait_for_work(helper);
         }
     }
@@ -291,8 +291,8 @@ enum fcap_status kafka_helper_open(rd_kafka_conf_t *conf, const struct kafka_con
     FCAP_ASSERT(helper != NULL);
     helper->config = config;
     helper->shared = shared;
-    helper->publish_at_ms = fcap_lab_monotonic_ms() + config->publish_interval_ms;
-    helper->orphans_at_ms = fcap_lab_monotonic_ms() + kafka_orphans_look_ms(config);
+    helper->publish_at_ms = fcap_kafka_now_ms() + config->publish_interval_ms;
+    helper->orphans_at_ms = fcap_kafka_now_ms() + kafka_orphans_look_ms(config);
     (void)pthread_mutex_init(&helper->lock, NULL); /* These four cannot fail on Linux. */
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -37,9 +37,9 @@ static void fail(struct kafka_shared *shared, const struct kafka_config *config,
 static void find_ends(rd_kafka_t *client, const struct kafka_config *config,
                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
 {
-    int64_t until_ms = fcap_lab_monotonic_ms() + CALL_MS;
+    int64_t until_ms = fcap_kafka_now_ms() + CALL_MS;
     for (size_t i = 0; i < count; i++) {
-        if (fcap_lab_monotonic_ms() >= until_ms) {
+        if (fcap_kafka_now_ms() >= until_ms) {
             lookups[i].failed = true; /* The next round begins with another one. */
             continue;
         }
@@ -68,8 +68,8 @@ static struct kafka_lookup *find_partition(struct kafka_lookup *lookups, size_t 
 static void read_newest(rd_kafka_t *client, struct kafka_shared *shared,
                         struct kafka_lookup *lookups, size_t count, int left)
 {
-    int64_t until_ms = fcap_lab_monotonic_ms() + CALL_MS;
-    while (left > 0 && fcap_lab_monotonic_ms() < until_ms) {
+    int64_t until_ms = fcap_kafka_now_ms() + CALL_MS;
+    while (left > 0 && fcap_kafka_now_ms() < until_ms) {
         rd_kafka_message_t *message = rd_kafka_consumer_poll(client, 50);
         if (message == NULL) {
             continue;
@@ -216,7 +216,7 @@ void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
             rd_kafka_topic_partition_list_find(list, config->topic, ends[i].partition);
         if (found->err == RD_KAFKA_RESP_ERR_NO_ERROR && found->offset >= 0) {
             ends[i].end = found->offset;
-            ends[i].answered_ms = fcap_lab_monotonic_ms();
+            ends[i].answered_ms = fcap_kafka_now_ms();
         }
     }
     rd_kafka_topic_partition_list_destroy(list);
@@ -239,7 +239,7 @@ bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *conf
         shared->snapshot.topic_partitions = metadata->topics[0].partition_cnt;
         /* On an idle topic no record says that the brokers are back. */
         if (shared->snapshot.assigned > 0 && shared->snapshot.waiting == 0 &&
-            fcap_lab_monotonic_ms() - shared->snapshot.error_ms >= QUIET_MS) {
+            fcap_kafka_now_ms() - shared->snapshot.error_ms >= QUIET_MS) {
             shared->snapshot.error_since_ms = 0;
         }
         pthread_mutex_unlock(&shared->lock);

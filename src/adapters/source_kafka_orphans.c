@@ -123,8 +123,12 @@ void kafka_orphans_look(rd_kafka_t *client, const struct kafka_config *config,
 {
     const struct rd_kafka_group_list *groups = NULL;
     int32_t partitions = kafka_shared_partitions(shared);
-    if (partitions <= 0 || rd_kafka_list_groups(client, config->group, &groups, CALL_MS) !=
-                               RD_KAFKA_RESP_ERR_NO_ERROR) {
+    if (partitions > 0) {
+        /* Also sets it when it gives PARTIAL: other brokers are away, but the group's coordinator
+         * has answered. */
+        (void)rd_kafka_list_groups(client, config->group, &groups, CALL_MS);
+    }
+    if (groups == NULL) {
         orphans->looks = 0; /* Nothing is known: look again later. */
         return;
     }

@@ -81,7 +81,7 @@ static void watch_partition(struct fcap_source_kafka *source, struct kafka_parti
 
 void kafka_watch(struct fcap_source_kafka *source)
 {
-    int64_t now_ms = fcap_lab_monotonic_ms();
+    int64_t now_ms = fcap_kafka_now_ms();
     int64_t passed_ms = now_ms - source->watched_ms;
     if (source->closing || source->dead != FCAP_OK || passed_ms < EVERY_MS) {
         return;
