@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static void b34_repeated_keys_name_both_places(void **state)
@@ -63,13 +62,6 @@ static void b34_merge_keys_are_refused_by_name(void **state)
                    "test.yaml:2:12: the merge key `<<` is not supported: write the keys out\n");
 }
 
-static int64_t monotonic_ms(void)
-{
-    struct timespec now;
-    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &now), 0);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int64_t resident_kib_max(void)
 {
     struct rusage usage;
@@ -77,7 +69,7 @@ static int64_t resident_kib_max(void)
     return usage.ru_maxrss;
 }
 
-static void b34_alias_bombs_and_loops_are_refused_at_once(void **state)
+static void b34_alias_bombs_and_loops_are_refused(void **state)
 {
     (void)state;
     char yaml[4096] = LEAST "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n";
@@ -90,12 +82,10 @@ static void b34_alias_bombs_and_loops_are_refused_at_once(void **state)
     }
     /* A problem behind the bomb is still told. */
     (void)snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "redis: {prot: 1}\n");
-    int64_t before_ms = monotonic_ms();
-    int64_t before_kib = resident_kib_max();
+    int64_t before_kib = resident_kib_max(); /* 9^10 values would not fit. */
     struct loaded loaded = load(yaml);
     char *report = printed(&loaded.report);
     assert_int_equal(loaded.status, FCAP_CONFIG);
-    assert_true(monotonic_ms() - before_ms < 2000);
     assert_true(resident_kib_max() - before_kib < 64 * 1024);
     assert_non_null(strstr(report, "the anchor `a0` is not supported"));
     assert_non_null(strstr(report, "the alias `a0` is not supported"));
@@ -286,12 +276,10 @@ static void b34_a_flood_of_problems_is_counted(void **state)
     for (int i = 0; i < 4000; i++) {
         size += (size_t)snprintf(yaml + size, room - size, "k%d: 1\n", i);
     }
-    int64_t before_ms = monotonic_ms();
     struct loaded loaded = load(yaml);
     char *report = printed(&loaded.report);
     assert_int_equal(loaded.report.count, FCAP_CONFIG_PROBLEMS_MAX);
     assert_non_null(strstr(report, "\nand 3900 more\n"));
-    assert_true(monotonic_ms() - before_ms < 5000);
     free(report);
     unload(&loaded);
 
@@ -314,7 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b34_repeated_keys_name_both_places),
         cmocka_unit_test(b34_merge_keys_are_refused_by_name),
-        cmocka_unit_test(b34_alias_bombs_and_loops_are_refused_at_once),
+        cmocka_unit_test(b34_alias_bombs_and_loops_are_refused),
         cmocka_unit_test(b34_tabs_and_second_documents_are_refused),
         cmocka_unit_test(b34_a_file_that_breaks_off_is_checked_up_to_there),
         cmocka_unit_test(b34_byte_order_mark_and_crlf_are_accepted),
