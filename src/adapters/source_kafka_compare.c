@@ -34,7 +34,8 @@ static void begin(struct kafka_lookup *lookup)
     lookup->other = INT64_MAX;
     lookup->compared = true;
     if (lookup->start.kind == FCAP_START_OFFSET && !lookup->failed &&
-        lookup->start.offset >= lookup->log_start) {
+        lookup->start.offset >= lookup->log_start &&
+        !(lookup->is_trusted && lookup->start.offset <= lookup->end)) {
         choose_mark(lookup, 0);
     }
 }

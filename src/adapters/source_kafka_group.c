@@ -81,10 +81,12 @@ static void check_call(struct fcap_source_kafka *source, const char *what, rd_ka
 }
 
 static void ask(struct fcap_source_kafka *source, struct kafka_partition *partition,
-                struct fcap_start start)
+                struct fcap_start start, bool is_trusted)
 {
-    struct kafka_lookup lookup = {
-        .partition = partition->id, .assignment = partition->assignment, .start = start};
+    struct kafka_lookup lookup = {.partition = partition->id,
+                                  .assignment = partition->assignment,
+                                  .start = start,
+                                  .is_trusted = is_trusted};
     partition->started = false;
     partition->answer = lookup;
     kafka_helper_ask(source->helper, &lookup);
@@ -115,7 +117,7 @@ static void on_assign(struct fcap_source_kafka *source, rd_kafka_topic_partition
             /* Fetched ahead while its ends are looked up; not read before started(). */
             add_to_fetch(source, partition, starts[i].offset, fetch);
         }
-        ask(source, partition, starts[i]);
+        ask(source, partition, starts[i], false);
     }
     /* Must be called even with an empty list: it is the answer that the group waits for. */
     check_call(source, "assign", rd_kafka_incremental_assign(source->client, fetch));
@@ -228,7 +230,7 @@ static void ask_after_gap(struct fcap_source_kafka *source, struct kafka_partiti
                            .same = answer->gap == FCAP_GAP_TRUNCATED ? answer->same : 0};
     source->gaps++;
     source->happened = true;
-    ask(source, partition, source->handler->gap(source->handler->context, &gap));
+    ask(source, partition, source->handler->gap(source->handler->context, &gap), false);
 }
 
 static void tell_started(struct fcap_source_kafka *source, struct kafka_partition *partition)
@@ -316,7 +318,8 @@ void kafka_group_start(struct fcap_source_kafka *source)
 }
 
 /* From where the partition stands, with what the handler knows of the log. */
-static void ask_from_here(struct fcap_source_kafka *source, struct kafka_partition *partition)
+static void ask_from_here(struct fcap_source_kafka *source, struct kafka_partition *partition,
+                          bool is_trusted)
 {
     struct fcap_start start = {.kind = FCAP_START_OFFSET};
     if (source->handler->position != NULL) {
@@ -324,24 +327,23 @@ static void ask_from_here(struct fcap_source_kafka *source, struct kafka_partiti
     }
     start.kind = FCAP_START_OFFSET;
     start.offset = partition->next;
-    ask(source, partition, start);
+    ask(source, partition, start, is_trusted);
 }
 
 void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     partition->parked = true;
-    ask_from_here(source, partition);
+    ask_from_here(source, partition, false);
 }
 
 void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     partition->parked = true;
-    ask(source, partition,
-        (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = partition->next});
+    ask_from_here(source, partition, true);
 }
 
 void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     partition->fetched_from = partition->next; /* What it holds already goes on from there. */
-    ask_from_here(source, partition);
+    ask_from_here(source, partition, false);
 }

@@ -96,7 +96,8 @@ struct kafka_lookup {
     int32_t partition;
     uint64_t assignment;
     struct fcap_start start;
-    int beyond; /* how many look-ups in a row found `offset` beyond the end */
+    bool is_trusted; /* the log is compared only when it ends before `offset` */
+    int beyond;      /* how many look-ups in a row found `offset` beyond the end */
 
     /* Of comparing the log with the start's marks. */
     bool compared;
@@ -274,7 +275,8 @@ void kafka_group_start(struct fcap_source_kafka *source);
 void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partition *partition);
 
 /* The client does not fetch this partition although there is something: assigned anew. The log is
- * not compared, for what is not fetched may not be readable for the helper either. */
+ * not compared, for what is not fetched may not be readable for the helper either; unless it has
+ * got too short meanwhile. */
 void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partition *partition);
 /* Looks whether the log is still the one that was read, from where it stands; the client goes on
  * fetching, and nothing is delivered until then. */
