@@ -259,7 +259,8 @@ static struct fcap_store_rocksdb *make(const struct fcap_store_settings *setting
     return db;
 }
 
-/* RocksDB's log of a database that must not be changed goes to a directory of its own. */
+/* RocksDB's log of a database that must not be changed, or not yet, goes to a directory of its own.
+ */
 static enum fcap_status make_log_directory(struct fcap_store_rocksdb *db, struct fcap_error *error)
 {
     const char *parent = getenv("TMPDIR");
@@ -273,6 +274,13 @@ static enum fcap_status make_log_directory(struct fcap_store_rocksdb *db, struct
     db->log_directory = strdup(path);
     FCAP_ASSERT(db->log_directory != NULL);
     return FCAP_OK;
+}
+
+static void drop_log_directory(struct fcap_store_rocksdb *db)
+{
+    store_remove_directory(db->log_directory);
+    free(db->log_directory);
+    db->log_directory = NULL;
 }
 
 static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct store_options *options,
@@ -316,6 +324,9 @@ static enum fcap_status open_store(const struct fcap_store_settings *settings, b
     }
     if (status == FCAP_OK) {
         status = inspect(db, options.database, error);
+    }
+    if (!is_read_only) {
+        drop_log_directory(db); /* Nobody could after a crash. */
     }
     if (status == FCAP_OK) {
         status = open_database(db, &options, error);

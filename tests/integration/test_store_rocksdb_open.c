@@ -515,6 +515,31 @@ static int hold(const char *directory)
     }
 }
 
+/* What it needs besides the state is gone while it is open: a crash could not clean up. */
+static void an_open_state_has_no_other_directory(void **state)
+{
+    (void)state;
+    char parent[64];
+    const char *before = getenv("TMPDIR");
+    char *kept = before == NULL ? NULL : strdup(before);
+    make_state(0);
+    help_make(parent);
+    assert_int_equal(setenv("TMPDIR", parent, 1), 0);
+    struct fcap_store_rocksdb *db = help_open(&fixture.settings);
+    DIR *directory = opendir(parent);
+    assert_non_null(directory);
+    size_t entries = 0;
+    while (readdir(directory) != NULL) {
+        entries++;
+    }
+    assert_int_equal(closedir(directory), 0);
+    assert_int_equal(kept == NULL ? unsetenv("TMPDIR") : setenv("TMPDIR", kept, 1), 0);
+    free(kept);
+    fcap_store_rocksdb_close(db);
+    help_remove(parent);
+    assert_int_equal(entries, 2); /* "." and ".." */
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "hold") == 0) {
@@ -537,6 +562,7 @@ int main(int argc, char **argv)
         TEST(options_are_in_force_or_refused),
         TEST(every_setting_reaches_rocksdb),
         TEST(open_files_stay_below_the_process_limit),
+        TEST(an_open_state_has_no_other_directory),
     };
 #undef TEST
     return cmocka_run_group_tests(store_rocksdb_open, NULL, NULL);
