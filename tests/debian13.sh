@@ -12,6 +12,7 @@ top=$(dirname -- "$here")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/fcapd-tests
 suite=trixie
 jobs=${FCAP_TEST_JOBS:-$(nproc)}
+timeout_s=${FCAP_TEST_TIMEOUT:-600}
 
 cannot() {
     printf '%s\n' "$*"
@@ -87,10 +88,11 @@ fi
 status=0
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 CI="${CI:-}" \
     FCAP_SHARED_DATA="$shared" FCAP_TEST_FULL="${FCAP_TEST_FULL:-}" FCAP_TEST_JOBS="$jobs" \
-    FCAP_TEST_BROKERS="${FCAP_TEST_BROKERS:-}" \
+    FCAP_TEST_BROKERS="${FCAP_TEST_BROKERS:-}" FCAP_TEST_TIMEOUT="$timeout_s" \
     chroot "$root" sh -c '
-        cmake -S /fcapd -B /fcapd-build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON &&
+        cmake -S /fcapd -B /fcapd-build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFCAP_WERROR=ON \
+            -DFCAP_TEST_TIMEOUT="$FCAP_TEST_TIMEOUT" &&
         ninja -C /fcapd-build -j "$FCAP_TEST_JOBS" &&
         echo "with: $(/fcapd-build/fcapd version | awk "NR > 1 && NF { \$1 = \$1; printf \"%s%s\", sep, \$0; sep = \"; \" }")" &&
-        cd /fcapd-build && ctest -V -L "^(unit|contract|fuzz|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout 600' || status=1
+        cd /fcapd-build && ctest -V -L "^(unit|contract|fuzz|smoke)\$" -j "$FCAP_TEST_JOBS" --timeout "$FCAP_TEST_TIMEOUT"' || status=1
 exit $status

@@ -23,11 +23,12 @@ for argument; do
 done
 jobs=$(nproc)
 FCAP_TEST_JOBS=$jobs
+FCAP_TEST_TIMEOUT=$timeout_s
 if [ -z "${FCAP_SHARED_DATA:-}" ] && [ -d "$top/../shared/data" ]; then
     FCAP_SHARED_DATA=$(CDPATH='' cd -- "$top/../shared/data" && pwd)
 fi
 FCAP_SHARED_DATA=${FCAP_SHARED_DATA:-}
-export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_SHARED_DATA
+export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_TEST_TIMEOUT FCAP_SHARED_DATA
 
 logs=$top/build/test-logs
 mkdir -p "$logs"
