@@ -53,6 +53,8 @@ PLANTED = [  # what is found, path, text
      "profile: x\nhttp:\n  listen: z\nrocksdb:\n  users:\n    size: 1\n"),
     ("the key rocksdb.users.size is missing", "docs/CONFIG.md",
      "`profile` `kafka.topic` `http.listen`\n"),
+    ("notes.txt:1: nothing but the known", "notes.txt", "x\n"),
+    ("tools:1: nothing but the known", "tools/sub/a.py", "x = 1\n"),
     ("no keys found", "src/adapters/config_table.c", "int none;\n"),
 ]
 PLANTED += [(f"{name}() is banned", "src/core/call.c", f"int f(void)\n{{\n    return {name}(0);\n}}\n")
@@ -65,6 +67,10 @@ ALLOWED = [  # near misses
     ("src/ok.c", "void f(void)\n{\n    clock->time(clock);\n    wall_time(1);\n}\n"),
     ("tests/ok.c", "#include <hiredis.h>\nvoid f(void)\n{\n    usleep(1);\n}\n"),
     ("tests/ok.c", 'char folder[] = "/tmp/fcap-XXXXXX";\n'),
+    (".editorconfig", "root = true\n"),
+    (".github/pull.md", "x\n"),
+    ("build/made.txt", "x\n"),
+    ("LICENSE", "x\n"),
     ("docs/ok.md", "the framework/ folder; repo.mavenlike; patchwork/x\n"),
 ]
 

@@ -9,6 +9,10 @@ import sys
 
 FUNCTION_LINES, FILE_LINES, COLUMNS = 70, 600, 100
 
+# What stands at the top of the tree, beside names with a dot and what git ignores.
+TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "bench", "config", "docs",
+       "include", "src", "tests"}
+
 # Header of a dependency -> the only sources that may include it.
 OWNERS = [
     (r"librdkafka/|rdkafka", r"src/(adapters/(source_|dead_letters_)?kafka|lab/)"),
@@ -124,6 +128,12 @@ def check_words(path, text):
                 say(path, number, f"{match.group(0)}: {what}")
 
 
+def check_top(paths):
+    for name in sorted({path.split("/")[0] for path in paths}):
+        if name not in TOP and not name.startswith("."):
+            say(name, 1, "nothing but the known folders and files stands at the top of the tree")
+
+
 def yaml_keys(text):
     """Dotted paths of a block-style file; a key behind one '#' counts: it shows a default."""
     keys, above = set(), []
@@ -183,6 +193,7 @@ def main():
         if re.match(r"(src|include|tests|bench)/.*\.[ch]$", path):
             for check in (check_includes, check_shape, check_calls):
                 check(path, text)
+    check_top(paths)
     check_config(options.root)
     if options.core_library:
         check_core(options.core_library, options.nm)
