@@ -28,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         user->row_count == 2) {
         uint8_t *block = calloc(user->row_count, 1);
         FCAP_ASSERT(block != NULL);
-        seen = block[user->row_count]; /* The planted fault. */
+        volatile size_t behind = user->row_count; /* No compiler may see it coming. */
+        seen = block[behind];                     /* The planted fault. */
         free(block);
     }
     fcap_user_clear(user);
