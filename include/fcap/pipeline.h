@@ -56,6 +56,8 @@ struct fcap_settings {
     int64_t session_timeout_ms; /* users touched before the gate opened go out again after this */
     size_t records_per_step;
     size_t work_per_step;    /* timer events handled in one step */
+    int64_t expiry_hold_ms;  /* how long an expiry may wait for a change to be written with it; at
+                                most a 32nd of the shortest window */
     size_t push_backlog_max; /* users waiting to be sent before records are no longer taken */
     /* Called now and then while one step takes long, so that a watchdog knows it from a hang; on
      * the pipeline's thread; NULL: not wanted. */

@@ -90,7 +90,8 @@ enum push_queue_kind {
     QUEUE_NONE,
     QUEUE_CLOSED, /* the task's gate is closed */
     QUEUE_FIRST,  /* increments: what a cap needs soonest */
-    QUEUE_SECOND, /* expiries and repairs */
+    QUEUE_SECOND, /* repairs, and all that waits for them */
+    QUEUE_HELD,   /* expiries: they wait a little for a change that would send them anyway */
 };
 
 struct push_queue {
@@ -251,6 +252,8 @@ struct fcap_pipeline {
 
     struct push_queue first;
     struct push_queue second;
+    struct push_queue held;
+    int64_t hold_ms;    /* how long an expiry stays in `held` */
     struct mark *marks; /* ring */
     uint64_t mark_open;
     uint64_t mark_done; /* every mark <= this is acknowledged */
@@ -304,6 +307,17 @@ static inline int64_t longest_window(const struct fcap_meta *meta)
         longest = meta->windows[i].length_ms > longest ? meta->windows[i].length_ms : longest;
     }
     return longest;
+}
+
+static inline int64_t shortest_configured(const struct fcap_settings *settings)
+{
+    int64_t shortest = settings->windows[0].length_ms;
+    for (size_t i = 1; i < settings->window_count; i++) {
+        if (settings->windows[i].length_ms < shortest) {
+            shortest = settings->windows[i].length_ms;
+        }
+    }
+    return shortest;
 }
 
 /* The later of the wall clock and Redis TIME: whichever of them is behind, this one is not. */

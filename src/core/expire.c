@@ -78,7 +78,7 @@ static enum fcap_status take_off(struct fcap_task *task, size_t window,
         fcap_cache_account(&pipeline->cache, before, fcap_user_bytes(user, windows));
     }
     user_touch(user);
-    push_mark(user, 1u << window, QUEUE_SECOND);
+    push_mark(user, 1u << window, QUEUE_HELD);
     push_note_due(user, event->time_ms + task->meta.windows[window].length_ms);
     return FCAP_OK;
 }

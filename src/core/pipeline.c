@@ -26,6 +26,7 @@ void fcap_settings_default(struct fcap_settings *settings)
         .records_per_step = 2000,
         .work_per_step = 20000,
         .push_backlog_max = 50000,
+        .expiry_hold_ms = 100,
     };
 }
 
@@ -210,6 +211,9 @@ enum fcap_status fcap_pipeline_open(const struct fcap_settings *settings,
     if (pipeline->settings.commit_defer > DEFER_MAX) {
         pipeline->settings.commit_defer = DEFER_MAX;
     }
+    int64_t hold_max_ms = shortest_configured(settings) / 32;
+    pipeline->hold_ms =
+        settings->expiry_hold_ms < hold_max_ms ? settings->expiry_hold_ms : hold_max_ms;
     pipeline->ports = *ports;
     pipeline->key_template = key_template;
     pipeline->source_handler =
@@ -442,7 +446,8 @@ static bool is_drained(const struct fcap_pipeline *pipeline)
         pipeline->changed || pipeline->letter.active) {
         return false;
     }
-    return pipeline->first.head == NULL && pipeline->second.head == NULL;
+    return pipeline->first.head == NULL && pipeline->second.head == NULL &&
+           pipeline->held.head == NULL;
 }
 
 enum fcap_status fcap_pipeline_drain(struct fcap_pipeline *pipeline, int64_t deadline_ms)
@@ -548,7 +553,7 @@ void fcap_pipeline_sizes(const struct fcap_pipeline *pipeline,
         .cache_bytes = pipeline->cache.bytes,
         .cache_users = pipeline->cache.count,
         .dirty_users = pipeline->dirty_count,
-        .push_backlog = pipeline->first.count + pipeline->second.count,
+        .push_backlog = pipeline->first.count + pipeline->second.count + pipeline->held.count,
         .flights = (size_t)(pipeline->flight_next - pipeline->flight_first),
         .commits_in_flight = pipeline->commit_count,
         .open_events = pipeline->open_count,

@@ -14,6 +14,7 @@ static struct push_queue *queue_of(struct fcap_task *task, enum push_queue_kind 
     struct fcap_pipeline *pipeline = task->pipeline;
     return kind == QUEUE_CLOSED  ? &task->closed
            : kind == QUEUE_FIRST ? &pipeline->first
+           : kind == QUEUE_HELD  ? &pipeline->held
                                  : &pipeline->second;
 }
 
@@ -78,10 +79,10 @@ void push_mark(struct fcap_user *user, uint32_t windows, enum push_queue_kind ki
         return;
     }
     user->push_mask = (uint16_t)(user->push_mask | windows);
-    if (user->push_queue == QUEUE_SECOND && kind == QUEUE_FIRST) {
-        queue_remove(&pipeline->second, user);
-        user->push_queue = QUEUE_FIRST;
-        queue_append(&pipeline->first, user);
+    if (kind >= QUEUE_FIRST && kind < (enum push_queue_kind)user->push_queue) { /* Sooner. */
+        queue_remove(queue_of(task, user->push_queue), user);
+        user->push_queue = (uint8_t)kind;
+        queue_append(queue_of(task, kind), user);
     }
     send_early(user);
 }
@@ -95,14 +96,14 @@ static void keep_oldest(int64_t *oldest_ms, int64_t time_ms)
 
 void push_note_record(struct fcap_user *user, int64_t timestamp_ms)
 {
-    if (user->push_queue == QUEUE_FIRST || user->push_queue == QUEUE_SECOND) {
+    if (user->push_queue >= QUEUE_FIRST) {
         keep_oldest(&user->fresh_ms, timestamp_ms);
     }
 }
 
 void push_note_due(struct fcap_user *user, int64_t due_ms)
 {
-    if (user->push_queue == QUEUE_FIRST || user->push_queue == QUEUE_SECOND) {
+    if (user->push_queue >= QUEUE_FIRST) {
         keep_oldest(&user->due_ms, due_ms);
     }
 }
@@ -272,19 +273,31 @@ static bool send_user(struct fcap_pipeline *pipeline, struct fcap_user *user)
     return true;
 }
 
+/* An expiry's key changes again when the user sees something or another event leaves, and in a
+ * while both are one write. A clock that was set back holds nothing up. */
+static bool is_held(const struct fcap_pipeline *pipeline, const struct fcap_user *user)
+{
+    return FCAP_MUTANT(HOLD) || (!pipeline->draining && user->due_ms <= pipeline->wall_ms &&
+                                 pipeline->wall_ms < user->due_ms + pipeline->hold_ms &&
+                                 pipeline->held.count <= pipeline->settings.push_backlog_max / 2);
+}
+
 void push_send(struct fcap_pipeline *pipeline)
 {
     struct fcap_source *source = pipeline->ports.source;
     if (!pipeline->sink_state.ready) {
         return;
     }
-    struct push_queue *queues[] = {&pipeline->first, &pipeline->second};
-    for (size_t i = 0; i < 2; i++) {
+    struct push_queue *queues[] = {&pipeline->first, &pipeline->second, &pipeline->held};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++) {
         while (queues[i]->head != NULL) {
             struct fcap_user *user = queues[i]->head;
             if (user->push_next != NULL) {
                 __builtin_prefetch(user->push_next->rows); /* Read while this one is built. */
                 __builtin_prefetch(user->push_next->push_next);
+            }
+            if (queues[i] == &pipeline->held && is_held(pipeline, user)) {
+                return; /* Those behind it came later. */
             }
             if (!source->ops->may_send(source, user->task->partition) ||
                 !send_user(pipeline, user)) {

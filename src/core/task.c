@@ -186,11 +186,7 @@ static int64_t choose_bucket(const struct fcap_settings *settings)
     if (settings->bucket_ms > 0) {
         return settings->bucket_ms;
     }
-    int64_t shortest = settings->windows[0].length_ms;
-    for (size_t i = 1; i < settings->window_count; i++) {
-        shortest =
-            settings->windows[i].length_ms < shortest ? settings->windows[i].length_ms : shortest;
-    }
+    int64_t shortest = shortest_configured(settings);
     int64_t bucket = settings->commit_interval_ms * 4;
     bucket = bucket > shortest / 16 ? shortest / 16 : bucket;
     return bucket < 1 ? 1 : bucket;

@@ -201,7 +201,9 @@ static bool is_full(struct sim_world *world)
 static bool go_to(struct sim_world *world, int64_t moment)
 {
     sim_pass_time(world, moment - world->true_ms);
-    for (int i = 0; i < 400 && !world->failed; i++) {
+    /* Time stands still, so an expiry that is held back stays open. */
+    int steps = world->settings.expiry_hold_ms > 0 ? 100 : 400;
+    for (int i = 0; i < steps && !world->failed; i++) {
         step_all(world);
         if (i >= 3 && why_not(world) == NULL) {
             break;

@@ -72,6 +72,9 @@ static void draw_settings(struct sim_world *world, const struct scale *scale)
     if (world->plan.rates[SIM_FAULT_TIGHT_CACHE] > 0) {
         settings->cache_bytes = (size_t)between(world, 800, 2500);
     }
+    if (world->seed % 3 != 0) {
+        settings->expiry_hold_ms = 0; /* Promptness is exact, and soon judged. */
+    }
     settings->slice_ms = between(world, scale->slice_ms / 8 + 1, scale->slice_ms * 2);
     settings->session_timeout_ms = scale->session_ms;
     settings->records_per_step = (size_t)between(world, 1, 30);

@@ -45,6 +45,7 @@ struct rest {
     const struct sim_lineage *lineage;
     struct oracle_tally tally;
     const struct fcap_task_report *report;
+    int64_t hold_ms; /* so long an expiry may be held back now */
 };
 
 static void check_one(struct rest *rest, int user, size_t window)
@@ -77,7 +78,7 @@ static void check_one(struct rest *rest, int user, size_t window)
     struct oracle_expectation expectation = {
         .user = name,
         .window_ms = length,
-        .at_min_ms = rest->report->clock_ms,
+        .at_min_ms = rest->report->clock_ms - rest->hold_ms,
         .at_max_ms = rest->report->clock_ms,
     };
     (void)oracle_check_value(rest->oracle, &expectation, present ? (const char *)value.data : NULL,
@@ -85,6 +86,17 @@ static void check_one(struct rest *rest, int user, size_t window)
     if (present && any) {
         (void)oracle_check_expiry(rest->oracle, &query, pxat, &rest->tally);
     }
+}
+
+/* By definition: settings.expiry_hold_ms, at most a 32nd of the shortest window. */
+static int64_t hold_ms(const struct sim_world *world)
+{
+    int64_t hold_ms = world->settings.expiry_hold_ms;
+    for (size_t i = 0; i < world->settings.window_count; i++) {
+        int64_t most_ms = world->settings.windows[i].length_ms / 32;
+        hold_ms = most_ms < hold_ms ? most_ms : hold_ms;
+    }
+    return hold_ms;
 }
 
 void sim_check_rest(struct sim_world *world, enum sim_check check)
@@ -98,7 +110,8 @@ void sim_check_rest(struct sim_world *world, enum sim_check check)
         struct rest rest = {.world = world,
                             .oracle = fill_oracle(world, worker, p),
                             .lineage = sim_lineage_of(worker, p),
-                            .report = &report};
+                            .report = &report,
+                            .hold_ms = check == SIM_CHECK_PROMPT ? hold_ms(world) : 0};
         for (int user = p; user < world->plan.users; user += world->plan.partitions) {
             for (size_t window = 0; window < world->settings.window_count; window++) {
                 if ((report.ready_mask >> window & 1) != 0) {

@@ -25,14 +25,20 @@ static int64_t cpu_ns(void)
     return now_ns += 1000; /* Each stage takes a microsecond. */
 }
 
-static void start(void)
+static void start_holding(int64_t hold_ms)
 {
     static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     pipeline_world_settings(&settings);
     settings.commit_interval_ms = 20;
     settings.cpu_ns = cpu_ns;
+    settings.expiry_hold_ms = hold_ms;
     pipeline_world_start(&settings, &decoder);
+}
+
+static void start(void)
+{
+    start_holding(0);
 }
 
 static void step(int count)
@@ -155,6 +161,75 @@ static void counts_from_the_end_of_the_window(void **state)
     assert_int_equal(count_of(freshness()), 1);
 }
 
+static uint64_t pushes(void)
+{
+    return fcap_pipeline_counters(world.pipeline)->pushes_set;
+}
+
+/* Four events whose window is over one after the other. */
+static int64_t send_four(void)
+{
+    int64_t event_ms = world.now_ms;
+    for (int i = 0; i < 4; i++) {
+        pipeline_world_add(0, "u", "a", event_ms + (int64_t)i * 10);
+    }
+    pipeline_world_add(0, "u", "b", event_ms + 5000);
+    world.now_ms += 5000;
+    step(200);
+    world.now_ms = event_ms + PIPELINE_WORLD_HOUR_MS - 1;
+    step(5000); /* T moves in slices. */
+    return event_ms + PIPELINE_WORLD_HOUR_MS;
+}
+
+static void an_expiry_waits_a_little_for_the_next(void **state)
+{
+    (void)state;
+    start_holding(100);
+    step(20);
+    int64_t due_ms = send_four();
+    uint64_t before = pushes();
+    for (world.now_ms = due_ms; world.now_ms < due_ms + 100; world.now_ms++) {
+        step(3);
+    }
+    assert_int_equal(pushes(), before);
+    step(3);
+    assert_int_equal(pushes(), before + 1);
+    assert_int_equal(lateness()->sum_ms, 100);
+}
+
+static void an_expiry_goes_with_what_is_seen_meanwhile(void **state)
+{
+    (void)state;
+    start_holding(100);
+    step(20);
+    world.now_ms = send_four() + 50;
+    uint64_t before = pushes();
+    step(3);
+    assert_int_equal(pushes(), before);
+    pipeline_world_add(0, "u", "c", world.now_ms);
+    step(3);
+    assert_int_equal(pushes(), before + 1);
+    assert_int_equal(lateness()->sum_ms, 50);
+}
+
+static void neither_a_drain_nor_a_clock_set_back_waits(void **state)
+{
+    (void)state;
+    start_holding(100);
+    step(20);
+    world.now_ms = send_four();
+    uint64_t before = pushes();
+    step(3);
+    assert_int_equal(pushes(), before);
+    assert_int_equal(fcap_pipeline_drain(world.pipeline, world.now_ms + 1), FCAP_OK);
+    assert_int_equal(pushes(), before + 1);
+    world.now_ms += 10;
+    step(3);
+    world.now_ms -= PIPELINE_WORLD_HOUR_MS;
+    step(3);
+    assert_int_equal(pushes(), before + 2);
+}
+
 static void measures_one_step_of_sixteen_for_all(void **state)
 {
     (void)state;
@@ -174,6 +249,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(counts_from_the_timestamp_to_the_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(counts_on_when_redis_refuses, setup, teardown),
         cmocka_unit_test_setup_teardown(counts_from_the_end_of_the_window, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_expiry_waits_a_little_for_the_next, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_expiry_goes_with_what_is_seen_meanwhile, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(neither_a_drain_nor_a_clock_set_back_waits, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(measures_one_step_of_sixteen_for_all, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
