@@ -100,7 +100,7 @@ FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_open(const struct fcap_store_s
 /* Opens what is there at this moment without locking or changing anything in the directory; works
  * beside a running daemon, whose later commits do not show (RocksDB's read-only mode: it reads the
  * log, so every commit completed before the call is seen). Handles serve get and scan; submit gives
- * STOPPED. Needs a writable TMPDIR for RocksDB's own log. */
+ * STOPPED. Writes nothing anywhere. */
 FCAP_MUST_USE enum fcap_status
 fcap_store_rocksdb_open_read_only(const struct fcap_store_settings *settings,
                                   struct fcap_store_rocksdb **ret_db, struct fcap_error *error);

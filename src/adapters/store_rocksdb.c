@@ -437,8 +437,6 @@ void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db)
     (void)pthread_mutex_destroy(&db->lock);
     (void)pthread_mutex_destroy(&db->write_gate);
     free(db->claims);
-    store_remove_directory(db->log_directory);
-    free(db->log_directory);
     free(db->directory);
     free(db);
 }

@@ -53,7 +53,6 @@ struct fcap_store_rocksdb {
     rocksdb_writeoptions_t *durable_options;
     rocksdb_readoptions_t *read_options;
     char *directory;
-    char *log_directory; /* read-only: a temporary one, removed at close */
     bool is_read_only;
     bool wal;
     enum fcap_store_sync sync;
@@ -127,9 +126,6 @@ enum { STORE_PARTITION_MAX = 0xFFFE };
 int64_t store_monotonic_us(void);
 /* Takes RocksDB's error text: frees it, remembers it as last error, gives its status. */
 enum fcap_status store_take_error(struct fcap_store_rocksdb *db, char *text);
-
-/* Removes a directory that holds files only; NULL is fine. Failures leave litter, no harm. */
-void store_remove_directory(const char *path);
 
 /* store_rocksdb_directory.c */
 /* Looks without changing; makes the directory when it is not there and not read-only.

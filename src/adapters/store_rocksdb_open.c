@@ -4,7 +4,6 @@
 #include "fcap/assert.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,11 @@ static const char created_key[] = "\xff\xff"
                                   "created_by";
 static const char dropped_key[] = "\xff\xff"
                                   "dropped_through";
+
+/* A database that must not be changed, or not yet, gets no log of RocksDB's: nothing may be written
+ * beside it, and there may be no other place. RocksDB's read-only mode does without one when its
+ * directory cannot be made, and this one never can. */
+static const char no_log_directory[] = "/dev/null/log";
 
 /* What the database says about itself. */
 struct identity {
@@ -80,8 +84,7 @@ static enum fcap_status judge_identity(const struct identity *identity, const ch
 /* A database whose families are not exactly ours is opened read-only first, its meta family alone:
  * nothing may be changed in what belongs to somebody else or to a newer fcapd. */
 static enum fcap_status probe(const char *directory, const rocksdb_options_t *options,
-                              const char *log_directory, bool has_unknown, bool lacks_family,
-                              struct fcap_error *error)
+                              bool has_unknown, bool lacks_family, struct fcap_error *error)
 {
     const char *names[1] = {fcap_family_name(FCAP_FAMILY_META)};
     const rocksdb_options_t *family_options[1];
@@ -90,7 +93,7 @@ static enum fcap_status probe(const char *directory, const rocksdb_options_t *op
     struct identity identity = {0};
     enum fcap_status status = FCAP_OK;
     rocksdb_options_t *copy = rocksdb_options_create_copy((rocksdb_options_t *)(uintptr_t)options);
-    rocksdb_options_set_db_log_dir(copy, log_directory);
+    rocksdb_options_set_db_log_dir(copy, no_log_directory);
     family_options[0] = copy;
     rocksdb_t *db = rocksdb_open_for_read_only_column_families(copy, directory, 1, names,
                                                                family_options, &family, 0, &text);
@@ -122,8 +125,7 @@ static enum fcap_status probe(const char *directory, const rocksdb_options_t *op
 
 /* Checks the families in the manifest; *ret_is_new: not all of ours are there yet. */
 static enum fcap_status check_families(const char *directory, const rocksdb_options_t *options,
-                                       const char *log_directory, bool *ret_is_new,
-                                       struct fcap_error *error)
+                                       bool *ret_is_new, struct fcap_error *error)
 {
     char *text = NULL;
     size_t count = 0;
@@ -143,8 +145,7 @@ static enum fcap_status check_families(const char *directory, const rocksdb_opti
     if (known == count && known == FCAP_FAMILY_COUNT) {
         return FCAP_OK;
     }
-    enum fcap_status status =
-        probe(directory, options, log_directory, known < count, *ret_is_new, error);
+    enum fcap_status status = probe(directory, options, known < count, *ret_is_new, error);
     if (status == FCAP_OK && known < count) {
         return fcap_error_set(error, FCAP_FORMAT,
                               "%s has a column family that this fcapd does not know; use the fcapd "
@@ -166,7 +167,7 @@ static enum fcap_status inspect(const struct fcap_store_rocksdb *db,
         status = store_directory_space(db->directory, error);
     }
     if (status == FCAP_OK && exists) {
-        status = check_families(db->directory, options, db->log_directory, &is_new, error);
+        status = check_families(db->directory, options, &is_new, error);
     }
     if (status == FCAP_OK && db->is_read_only && is_new) {
         return fcap_error_set(error, FCAP_IO, "%s: there is no state yet", db->directory);
@@ -259,30 +260,6 @@ static struct fcap_store_rocksdb *make(const struct fcap_store_settings *setting
     return db;
 }
 
-/* RocksDB's log of a database that must not be changed, or not yet, goes to a directory of its own.
- */
-static enum fcap_status make_log_directory(struct fcap_store_rocksdb *db, struct fcap_error *error)
-{
-    const char *parent = getenv("TMPDIR");
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/fcapd-XXXXXX", /* Too long: mkdtemp fails. */
-                   parent == NULL || parent[0] == '\0' ? "/tmp" : parent);
-    if (mkdtemp(path) == NULL) {
-        return fcap_error_set(error, FCAP_IO, "%s: %s; set TMPDIR to a writable directory", path,
-                              strerror(errno));
-    }
-    db->log_directory = strdup(path);
-    FCAP_ASSERT(db->log_directory != NULL);
-    return FCAP_OK;
-}
-
-static void drop_log_directory(struct fcap_store_rocksdb *db)
-{
-    store_remove_directory(db->log_directory);
-    free(db->log_directory);
-    db->log_directory = NULL;
-}
-
 static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct store_options *options,
                                       struct fcap_error *error)
 {
@@ -294,7 +271,7 @@ static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct stor
         family_options[i] = options->families[i];
     }
     if (db->is_read_only) {
-        rocksdb_options_set_db_log_dir(options->database, db->log_directory);
+        rocksdb_options_set_db_log_dir(options->database, no_log_directory);
         db->db = rocksdb_open_for_read_only_column_families(options->database, db->directory,
                                                             FCAP_FAMILY_COUNT, names,
                                                             family_options, db->families, 0, &text);
@@ -320,13 +297,7 @@ static enum fcap_status open_store(const struct fcap_store_settings *settings, b
     struct fcap_store_rocksdb *db = make(settings, is_read_only);
     enum fcap_status status = store_options_make(settings, is_read_only, &options, error);
     if (status == FCAP_OK) {
-        status = make_log_directory(db, error);
-    }
-    if (status == FCAP_OK) {
         status = inspect(db, options.database, error);
-    }
-    if (!is_read_only) {
-        drop_log_directory(db); /* Nobody could after a crash. */
     }
     if (status == FCAP_OK) {
         status = open_database(db, &options, error);

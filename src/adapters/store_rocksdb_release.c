@@ -23,19 +23,6 @@ static const char dropped_key[] = "\xff\xff"
 static const char synced_key[] = "\xff\xff"
                                  "synced_at";
 
-void store_remove_directory(const char *path)
-{
-    DIR *directory = path == NULL ? NULL : opendir(path);
-    if (directory == NULL) {
-        return;
-    }
-    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
-        (void)unlinkat(dirfd(directory), entry->d_name, 0); /* "." and ".." refuse. */
-    }
-    (void)closedir(directory); /* Only read. */
-    (void)rmdir(path);         /* Litter is harmless: it is removed before the next use. */
-}
-
 #ifdef FCAP_HAVE_ROCKSDB_FLUSH_CFS
 static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
 {
@@ -47,6 +34,20 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
     return store_take_error(db, text);
 }
 #else
+/* A directory that holds files only. */
+static void remove_directory(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return;
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        (void)unlinkat(dirfd(directory), entry->d_name, 0); /* "." and ".." refuse. */
+    }
+    (void)closedir(directory); /* Only read. */
+    (void)rmdir(path);         /* Litter is harmless: it is removed before the next use. */
+}
+
 /* 7.8 has no call that flushes several families as one, and flushing them one by one breaks the
  * atomicity. A checkpoint with log size 0 does it first thing; the checkpoint itself is hard links
  * and thrown away. Writes wait, since 7.8 can leave out a family that is empty when the flush
@@ -57,7 +58,7 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
     char *text = NULL;
     int length = snprintf(path, sizeof path, "%s/flush.tmp", db->directory);
     FCAP_ASSERT(length > 0 && (size_t)length < sizeof path);
-    store_remove_directory(path); /* Left by a crash. */
+    remove_directory(path); /* Left by a crash. */
     (void)pthread_mutex_lock(&db->write_gate);
     rocksdb_checkpoint_t *checkpoint = rocksdb_checkpoint_object_create(db->db, &text);
     if (text == NULL) {
@@ -65,7 +66,7 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
         rocksdb_checkpoint_object_destroy(checkpoint);
     }
     (void)pthread_mutex_unlock(&db->write_gate);
-    store_remove_directory(path);
+    remove_directory(path);
     uint64_t errors = 0;
     (void)rocksdb_property_int(db->db, "rocksdb.background-errors", &errors); /* Known to all. */
     if (text == NULL && errors > 0) {
