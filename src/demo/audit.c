@@ -38,6 +38,7 @@ static void read_claims(struct auditor *auditor)
         auditor->as_of_ms[i] = claim.as_of_ms;
         if (lag_ms > auditor->audit->lag_ms_max) {
             auditor->audit->lag_ms_max = lag_ms;
+            auditor->audit->lag_partition = i;
         }
     }
 }

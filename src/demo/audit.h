@@ -11,12 +11,16 @@
 #include "demo/world.h"
 
 #define DEMO_TALLY_MAX 4096
+/* A value is compared with all moments since the claimed one. A claim older than this says so
+ * little that equal values prove nothing. */
+#define DEMO_LAG_MS 30000
 
 struct demo_audit {
     uint64_t keys;   /* compared: those that are there, and those that should be */
     uint64_t absent; /* user x window without a key, and rightly so */
     uint64_t differ;
     int64_t lag_ms_max;                   /* now - the time that the daemon claims, the largest */
+    int32_t lag_partition;                /* whose that is */
     char text[2 * DEMO_TALLY_MAX + 1024]; /* the first differences, a line each */
 };
 

@@ -43,10 +43,12 @@ static bool produce(struct demo *demo, double share, int64_t *passed_ms, const c
 {
     int64_t until_ms = (int64_t)(demo->feed.seconds * 1000 * share);
     int64_t begun_ms = lab_monotonic_ms() - *passed_ms;
+    struct demo_progress progress = {.since_ms = lab_monotonic_ms()};
     do {
         *passed_ms = lab_monotonic_ms() - begun_ms;
         demo_feed_step(&demo->feed, &demo->world, *passed_ms, lab_wall_ms());
-        if (!tick(demo, phase, true)) {
+        if (!tick(demo, phase, true) ||
+            !demo_world_gets_on(&demo->world, &progress, lab_monotonic_ms())) {
             return false;
         }
     } while (*passed_ms < until_ms || demo->feed.held ||
@@ -60,10 +62,7 @@ static bool await_applied(struct demo *demo)
     demo_world_flush(&demo->world);
     while (!demo_world_is_applied(&demo->world)) {
         if (lab_monotonic_ms() > deadline_ms) {
-            (void)daemon_process_get(&demo->world.daemon, "/readyz", NULL);
-            (void)fprintf(stderr, "fcapd demo: not all is in Redis after %d s: %s\n",
-                          APPLIED_MS / 1000,
-                          demo->world.daemon.text == NULL ? "" : demo->world.daemon.text);
+            demo_world_say(&demo->world, "not all is in Redis after two minutes");
             return false;
         }
         if (!tick(demo, "settling", false)) {
@@ -89,6 +88,14 @@ static bool compare(struct demo *demo, const char *when, struct demo_audit *audi
                   "compared %s: %" PRIu64 " keys, %" PRIu64 " differ; %" PRIu64
                   " rightly absent; claimed to be at most %" PRId64 " ms old",
                   when, audit->keys, audit->differ, audit->absent, audit->lag_ms_max);
+    if (audit->lag_ms_max > DEMO_LAG_MS) {
+        (void)fflush(stdout);
+        (void)fprintf(stderr,
+                      "fcapd demo: partition %" PRId32 " is claimed to be %" PRId64
+                      " ms old, more than %d s: its clock stands still\n",
+                      audit->lag_partition, audit->lag_ms_max, DEMO_LAG_MS / 1000);
+        return false;
+    }
     return true;
 }
 

@@ -20,6 +20,7 @@
 #define AHEAD_MAX        (2 << 20) /* bytes of a partition that the daemon has not read */
 #define RECORD_BYTES     100       /* more than what a record takes beside its value */
 #define LOG_TAIL         3000
+#define STILL_MS         60000 /* without reading on */
 
 const struct demo_window demo_windows[DEMO_WINDOWS] = {
     {"5s", 5000}, {"10s", 10000}, {"30s", 30000}};
@@ -138,6 +139,15 @@ static void say_end_of_log(struct demo_world *world)
                   size > LOG_TAIL ? log + size - LOG_TAIL : log);
 }
 
+void demo_world_say(struct demo_world *world, const char *what)
+{
+    int code = daemon_process_get(&world->daemon, "/readyz", NULL);
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "\nfcapd demo: %s; /readyz: %s\n", what,
+                  code != 0 ? world->daemon.text : "no answer");
+    say_end_of_log(world);
+}
+
 /* Ready, and fc:meta speaks for every partition. */
 static bool await_ready(struct demo_world *world)
 {
@@ -158,10 +168,7 @@ static bool await_ready(struct demo_world *world)
             return false;
         }
         if (lab_monotonic_ms() > deadline_ms) {
-            (void)fprintf(stderr, "fcapd demo: the daemon is not ready after %d s: %s\n",
-                          START_MS / 1000,
-                          world->daemon.text != NULL ? world->daemon.text : "no answer");
-            say_end_of_log(world);
+            demo_world_say(world, "the daemon is not ready after two minutes");
             return false;
         }
         lab_pause_ms(PAUSE_MS);
@@ -314,6 +321,38 @@ bool demo_world_is_alive(struct demo_world *world)
     }
     (void)fprintf(stderr, "\nfcapd demo: the daemon has ended with code %d\n", code);
     say_end_of_log(world);
+    return false;
+}
+
+int64_t demo_progress_look(struct demo_progress *progress, int64_t read, int64_t waiting,
+                           int64_t now_ms)
+{
+    if (read != progress->read || waiting <= 0) {
+        progress->read = read;
+        progress->since_ms = now_ms;
+    }
+    return now_ms - progress->since_ms;
+}
+
+bool demo_world_gets_on(struct demo_world *world, struct demo_progress *progress, int64_t now_ms)
+{
+    char what[128];
+    int64_t read = 0;
+    int64_t waiting = 0;
+    for (int32_t i = 0; i < world->partition_count; i++) {
+        const struct demo_partition *partition = &world->partitions[i];
+        read += partition->read_next;
+        waiting += partition->acked_next > partition->read_next
+                       ? partition->acked_next - partition->read_next
+                       : 0;
+    }
+    if (demo_progress_look(progress, read, waiting, now_ms) < STILL_MS) {
+        return true;
+    }
+    (void)snprintf(what, sizeof what,
+                   "the daemon has read nothing for %d s, and %" PRId64 " records wait",
+                   STILL_MS / 1000, waiting);
+    demo_world_say(world, what);
     return false;
 }
 

@@ -54,6 +54,12 @@ struct demo_world {
     uint64_t sent_bytes;
 };
 
+/* Whether the daemon gets on, while it is looked at again and again. */
+struct demo_progress {
+    int64_t read;     /* records, at the last look */
+    int64_t since_ms; /* monotonic; when it last read one, or had none to read */
+};
+
 /* A record to produce. Texts are borrowed for the call. */
 struct demo_record {
     const char *user; /* also the record's key */
@@ -85,6 +91,14 @@ void demo_world_flush(struct demo_world *world);
 bool demo_world_look(struct demo_world *world);
 /* False when the daemon has died; what it said last is on standard error then. */
 bool demo_world_is_alive(struct demo_world *world);
+/* False when the daemon has read nothing for a minute although records wait; that is said then.
+ * `progress` starts with since_ms = now_ms (monotonic). */
+bool demo_world_gets_on(struct demo_world *world, struct demo_progress *progress, int64_t now_ms);
+/* How long it has stood still, in ms; 0 when it has read on or `waiting` (records) is 0. Pure. */
+int64_t demo_progress_look(struct demo_progress *progress, int64_t read, int64_t waiting,
+                           int64_t now_ms);
+/* Says `what` on standard error, with the daemon's /readyz and the end of its log. */
+void demo_world_say(struct demo_world *world, const char *what);
 
 /* The text of fc:meta, NULL: absent. Valid until the next question to Redis. */
 const char *demo_world_meta(struct demo_world *world);

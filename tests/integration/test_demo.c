@@ -277,6 +277,72 @@ static void test_a_dead_daemon_is_told_with_the_end_of_its_log(void **unused)
     assert_non_null(strstr(strstr(child.text, "the end of its log"), "Z info "));
 }
 
+/* The stopped daemon seems to say that everything is applied, and partition 3 as of a minute ago:
+ * its values are right for some moment since then. */
+static void plant_an_old_claim(const struct child *child)
+{
+    struct redis_server redis = {.port = redis_of(child)};
+    static const char next[] = "\"next\":";
+    static const char as_of[] = "\"as_of\":";
+    char meta[8192];
+    char digits[24];
+    const char *answer = redis_server_ask(&redis, "GET fc:meta:demo:one");
+    assert_non_null(answer);
+    size_t size = 0;
+    for (const char *at = answer; *at != '\0'; at++) {
+        assert_true(size + 2 < sizeof meta);
+        meta[size++] = *at;
+        meta[size] = '\0';
+        if (size >= strlen(next) && strcmp(meta + size - strlen(next), next) == 0) {
+            meta[size++] = '9'; /* Far more than there is. */
+        }
+    }
+    meta[size] = '\0';
+    char *at = strstr(meta, "\"3\":{");
+    assert_non_null(at);
+    at = strstr(at, as_of);
+    assert_non_null(at);
+    at += strlen(as_of);
+    int count = snprintf(digits, sizeof digits, "%lld", strtoll(at, NULL, 10) - 60000);
+    assert_int_equal(count, strspn(at, "0123456789"));
+    memcpy(at, digits, (size_t)count);
+    assert_string_equal(redis_server_ask(&redis, "SET fc:meta:demo:one %s", meta), "OK");
+    redis_server_kill(&redis); /* pid 0: just our connection. */
+    free(redis.answer);
+}
+
+/* One hangs while impressions come, the other at the end; side by side, since the first takes its
+ * minute. */
+static void test_a_daemon_that_hangs_is_told(void **unused)
+{
+    static const char *const arguments[] = {"--events", "200000", "--seconds", "600", NULL};
+    static const char *const few[] = {"--events", "6000", "--seconds", "4", NULL};
+    static struct child child;
+    static struct child old;
+    (void)unused;
+    start(&child, arguments);
+    await_text(&child, "  rising ");
+    assert_int_equal(kill(daemon_of(&child), SIGSTOP), 0);
+
+    start(&old, few);
+    await_text(&old, "  falling ");
+    assert_int_equal(kill(daemon_of(&old), SIGSTOP), 0);
+    plant_an_old_claim(&old);
+    assert_int_equal(finish(&old), 1);
+    if (strstr(old.text, "compared while counts fall: ") == NULL ||
+        strstr(old.text, "partition 3 is claimed to be ") == NULL ||
+        strstr(old.text, "\naudit: ") != NULL) {
+        fail_msg("no old claim:\n%s", old.text);
+    }
+
+    assert_int_equal(finish(&child), 1);
+    const char *told = strstr(child.text, "the daemon has read nothing for 60 s");
+    if (told == NULL || strstr(told, "/readyz: no answer") == NULL ||
+        strstr(told, "the end of its log") == NULL || strstr(told, "Z info ") == NULL) {
+        fail_msg("not told:\n%s", child.text);
+    }
+}
+
 static void topic_of(const struct child *child, char name[80])
 {
     const char *at = strstr(child->text, "topic fcapd-demo-");
@@ -435,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_wrong_keys_are_found),
         cmocka_unit_test(test_ctrl_c_leaves_nothing),
         cmocka_unit_test(test_a_dead_daemon_is_told_with_the_end_of_its_log),
+        cmocka_unit_test(test_a_daemon_that_hangs_is_told),
         cmocka_unit_test(test_a_log_is_replayed),
         cmocka_unit_test(test_the_real_logs_are_replayed),
         cmocka_unit_test(test_a_real_kafka_and_redis_are_left_as_they_were),

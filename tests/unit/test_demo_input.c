@@ -311,6 +311,28 @@ static void test_samples_of_a_page_by_name_and_label(void **unused)
     assert_true(daemon_process_sample(&none, "y", NULL) == -1);
 }
 
+static void test_standing_still_is_measured(void **unused)
+{
+    static const struct {
+        int64_t read, waiting, now_ms, still_ms;
+    } looks[] = {
+        {5, 9, 100, 0},     /* reads */
+        {5, 9, 300, 200},   /* does not */
+        {5, 3, 9300, 9200}, /* fewer wait, but none was read */
+        {6, 9, 9400, 0},    /* reads on */
+        {6, 0, 99400, 0},   /* nothing to read is no fault, */
+        {6, 1, 99401, 1},   /* and time counts from when there is something */
+        {6, 1, 159400, 60000},
+    };
+    struct demo_progress progress = {.since_ms = 50};
+    (void)unused;
+    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        assert_int_equal(
+            demo_progress_look(&progress, looks[i].read, looks[i].waiting, looks[i].now_ms),
+            looks[i].still_ms);
+    }
+}
+
 #define LOG_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void)
@@ -328,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_two_waves_make_the_whole),
         cmocka_unit_test(test_json_is_escaped),
         cmocka_unit_test(test_claims_of_a_partition_are_its_own),
+        cmocka_unit_test(test_standing_still_is_measured),
         cmocka_unit_test(test_samples_of_a_page_by_name_and_label),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
