@@ -230,6 +230,7 @@ static void ask_after_gap(struct fcap_source_kafka *source, struct kafka_partiti
                            .same = answer->gap == FCAP_GAP_TRUNCATED ? answer->same : 0};
     source->gaps++;
     source->happened = true;
+    partition->parked = true; /* What was fetched ahead may be of the log that is gone. */
     ask(source, partition, source->handler->gap(source->handler->context, &gap), false);
 }
 
@@ -344,6 +345,6 @@ void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partitio
 
 void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
-    partition->fetched_from = partition->next; /* What it holds already goes on from there. */
+    partition->parked = true; /* What was fetched ahead may be of the log that is gone. */
     ask_from_here(source, partition, false);
 }

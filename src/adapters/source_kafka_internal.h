@@ -278,8 +278,8 @@ void kafka_group_restart(struct fcap_source_kafka *source, struct kafka_partitio
  * not compared, for what is not fetched may not be readable for the helper either; unless it has
  * got too short meanwhile. */
 void kafka_group_refetch(struct fcap_source_kafka *source, struct kafka_partition *partition);
-/* Looks whether the log is still the one that was read, from where it stands; the client goes on
- * fetching, and nothing is delivered until then. */
+/* Looks whether the log is still the one that was read, from where it stands; nothing is delivered
+ * until then, and what was fetched ahead is fetched anew. */
 void kafka_group_recheck(struct fcap_source_kafka *source, struct kafka_partition *partition);
 
 /* source_kafka_watch.c: once a round; cheap when nothing is due */
