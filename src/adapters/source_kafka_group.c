@@ -234,6 +234,15 @@ static void ask_after_gap(struct fcap_source_kafka *source, struct kafka_partiti
     ask(source, partition, source->handler->gap(source->handler->context, &gap), false);
 }
 
+/* The topic went away while the start was being looked up. The same question, and never trusted:
+ * what stands at the offset may be another log's. */
+static void ask_again(struct fcap_source_kafka *source, struct kafka_partition *partition)
+{
+    partition->doubt = false;
+    partition->parked = true;
+    ask(source, partition, partition->answer.start, false);
+}
+
 static void tell_started(struct fcap_source_kafka *source, struct kafka_partition *partition)
 {
     const struct kafka_lookup *answer = &partition->answer;
@@ -299,7 +308,9 @@ void kafka_group_start(struct fcap_source_kafka *source)
     take_answers(source);
     for (size_t i = 0; i < source->partition_count; i++) {
         struct kafka_partition *partition = &source->partitions[i];
-        if (!partition->started && partition->answer.answered && partition->answer.is_gap) {
+        if (!partition->started && partition->answer.answered && partition->doubt) {
+            ask_again(source, partition);
+        } else if (!partition->started && partition->answer.answered && partition->answer.is_gap) {
             ask_after_gap(source, partition);
         }
         any = any || must_reassign(partition);

@@ -212,6 +212,7 @@ struct kafka_partition {
     int64_t next;            /* nothing below is delivered */
     bool parked;             /* the client gave up on this queue: it must be assigned anew */
     bool started;            /* the handler knows its start: records may flow */
+    bool doubt;              /* its answer may be that of another log: it is asked for again */
     bool visited;            /* its queue was read since the last look of the watch */
     bool stuck;              /* its end is ahead and it has stood still for too long */
     int64_t seen_next;       /* `next` at the last look */

@@ -6,7 +6,9 @@
  * for nothing: only the polled end does.
  *
  * A topic can be deleted and created again under a reader. All that is seen is that it was unknown
- * for a moment, or that its end went back; then every partition is compared with what was read. */
+ * for a moment, or that its end went back; then every partition is compared with what was read. One
+ * whose start is just being looked up is compared before it starts: its answer may be the old
+ * topic's. */
 #include "source_kafka_internal.h"
 
 #include "fcap/assert.h"
@@ -35,6 +37,8 @@ static void look_again(struct fcap_source_kafka *source, int64_t now_ms)
     for (size_t i = 0; i < source->partition_count; i++) {
         if (source->partitions[i].started) {
             kafka_group_recheck(source, &source->partitions[i]);
+        } else {
+            source->partitions[i].doubt = true;
         }
     }
 }

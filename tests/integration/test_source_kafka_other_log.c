@@ -2,19 +2,24 @@
  * the answer to a question that was asked before. On a real broker. */
 #include "../../src/adapters/source_kafka_internal.h"
 #include "source_kafka_fixture.h"
+#include "lab/lab.h"
+#include "lib/kafka_proxy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
-#define BASE_MS INT64_C(1764460800000)
-#define READ    100 /* records that are read of the old log; a mark stands at each 16th */
-#define AHEAD   130 /* records that it holds: the rest is fetched ahead */
-#define NEW_LOG 150
+#define BASE_MS  INT64_C(1764460800000)
+#define READ     100 /* records that are read of the old log; a mark stands at each 16th */
+#define AHEAD    130 /* records that it holds: the rest is fetched ahead */
+#define NEW_LOG  150
+#define STALL_MS 1000
 
 static uint64_t old_records; /* at or above READ, from either log */
 static uint64_t new_records;
@@ -110,11 +115,64 @@ static void test_fetched_ahead_of_the_same_log(void **state)
     check_fetched_ahead(READ);
 }
 
+static atomic_bool held;
+static atomic_uint holding;
+
+static void hold(void *context, int32_t partition)
+{
+    (void)context;
+    (void)partition;
+    while (atomic_load(&held)) {
+        atomic_store(&holding, 1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+/* A partition is not fetched, and its question is answered for the old log, when the topic is
+ * created anew and filled beyond the position: the new log's first records must be read. */
+static void test_doubt_outlasts_a_question(void **state)
+{
+    (void)state;
+    set_up(1);
+    struct kafka_proxy *proxy = kafka_proxy_start(f.brokers);
+    f.settings.brokers = kafka_proxy_address(proxy);
+    f.settings.metadata_refresh_ms = 30000;
+    f.settings.stall_timeout_ms = STALL_MS;
+    f.settings.looked_up = hold;
+    append(0, "a", 0, READ);
+    struct fcap_source_kafka *source = open_with(&f.settings);
+    struct fcap_source *port = fcap_source_kafka_port(source);
+    struct recorder_partition *partition = &f.recorder.partitions[0];
+    assert_true(
+        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, partition->ended >= READ));
+    kafka_proxy_starve(proxy, f.topic, 0);
+    assert_false(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, 500, partition->records > READ));
+    atomic_store(&held, true);
+    append(0, "a", READ, READ + 5);
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
+                                    snapshot_of(source).stalls > 0 && atomic_load(&holding) > 0));
+    recreate(1);
+    append(0, "b", 0, NEW_LOG);
+    tell_unknown(source);
+    /* Longer than doubt waits before it looks. */
+    assert_false(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, 2000, partition->records > READ));
+    kafka_proxy_starve(proxy, NULL, 0);
+    atomic_store(&held, false);
+    assert_true(
+        RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS, partition->ended >= NEW_LOG));
+    assert_int_equal(partition->gap_count, 1);
+    assert_int_equal(partition->last_gap.kind, FCAP_GAP_RECREATED);
+    assert_int_equal(partition->records, READ + NEW_LOG);
+    close_clean(source, &f.recorder);
+    kafka_proxy_stop(proxy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fetched_ahead_of_the_last_mark),
         cmocka_unit_test(test_fetched_ahead_of_the_same_log),
+        cmocka_unit_test(test_doubt_outlasts_a_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
