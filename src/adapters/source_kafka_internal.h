@@ -97,7 +97,11 @@ struct kafka_lookup {
     uint64_t assignment;
     struct fcap_start start;
     bool is_trusted; /* the log is compared only when it ends before `offset` */
-    int beyond;      /* how many look-ups in a row found `offset` beyond the end */
+
+    /* Of believing that `offset` lies beyond the end. */
+    int64_t beyond_since_ms; /* monotonic; 0: the last look-up did not find it so */
+    int64_t settled_ms;      /* since when the end has been `settled_end` */
+    int64_t settled_end;
 
     /* Of comparing the log with the start's marks. */
     bool compared;

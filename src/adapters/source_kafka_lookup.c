@@ -6,9 +6,11 @@
  * can wait. */
 #define CALL_MS 5000
 
-/* A follower that has just become leader may know an older end for a moment, and "beyond the end"
- * throws state away: it must be seen this many times in a row. */
-#define BEYOND_TIMES 3
+/* A follower that has just become leader may know an older end until the others have fetched from
+ * it, and "beyond the end" throws state away: the end must have stood still for so long, or have
+ * been too low for longer, for somebody may be writing to a log that did become shorter. */
+#define BEYOND_SETTLED_MS 5000
+#define BEYOND_MS         30000
 
 /* How far before the end the newest record is searched: transaction markers take offsets, too. */
 #define NEWEST_SPAN 64
@@ -145,6 +147,21 @@ static void find_times(rd_kafka_t *client, const struct kafka_config *config,
     rd_kafka_topic_partition_list_destroy(list);
 }
 
+/* Whether an offset beyond the end may be believed now. */
+static bool is_settled(struct kafka_lookup *lookup, int64_t now_ms)
+{
+    if (lookup->beyond_since_ms == 0) {
+        lookup->beyond_since_ms = now_ms;
+        lookup->settled_end = -1;
+    }
+    if (lookup->settled_end != lookup->end) {
+        lookup->settled_end = lookup->end;
+        lookup->settled_ms = now_ms;
+    }
+    return now_ms - lookup->settled_ms >= BEYOND_SETTLED_MS ||
+           now_ms - lookup->beyond_since_ms >= BEYOND_MS;
+}
+
 /* What follows from the comparison (docs/decisions/0007). */
 static void check_offset(struct kafka_lookup *lookup)
 {
@@ -163,8 +180,11 @@ static void check_offset(struct kafka_lookup *lookup)
             lookup->gap_next = lookup->other < lookup->end ? lookup->other : lookup->end;
         }
     }
-    lookup->beyond = is_beyond ? lookup->beyond + 1 : 0;
-    lookup->answered = !is_beyond || lookup->beyond >= BEYOND_TIMES;
+    if (!is_beyond) {
+        lookup->beyond_since_ms = 0;
+    }
+    /* Other records below the end are proof enough. */
+    lookup->answered = !is_beyond || is_other || is_settled(lookup, fcap_kafka_now_ms());
 }
 
 void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,

@@ -3,6 +3,7 @@
  * got shorter meanwhile, for records that were counted must not be taken for those of a new log. */
 #include "../../src/adapters/source_kafka_internal.h"
 #include "lab/kafka_broker.h"
+#include "lab/lab.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,29 +13,38 @@
 
 #include <cmocka.h>
 
-#define RECORDS 15
-#define TIME_MS INT64_C(1764460800000)
-#define TRIES   100
+#define RECORDS    15
+#define TIME_MS    INT64_C(1764460800000)
+#define ASK_MS     60000
+#define PAUSE_MS   100
+#define SETTLED_MS 5000 /* so long must an end stand still that is too low */
 
 static struct kafka_config config;
 static struct kafka_shared shared;
 static rd_kafka_t *client;
 static char topic[64];
 
-static int setup(void **unused)
+/* A client as the helper has one, and its configuration. */
+static rd_kafka_t *open_client(const char *brokers, const char *of, struct kafka_config *ret_config)
 {
-    (void)unused;
-    const char *brokers = kafka_test_brokers();
     struct fcap_source_kafka_settings settings = {
-        .brokers = brokers, .topic = topic, .group = "lookup"};
+        .brokers = brokers, .topic = of, .group = "lookup"};
     struct fcap_error error;
     rd_kafka_conf_t *member = NULL;
     rd_kafka_conf_t *helper = NULL;
     char text[512];
-    (void)snprintf(topic, sizeof topic, "%s", kafka_unique("lookup"));
-    kafka_create_topic(brokers, topic, 1, NULL);
-    struct kafka_producer *producer = kafka_producer_open(brokers, topic, NULL, NULL);
-    for (int i = 0; i < RECORDS; i++) {
+    assert_int_equal(kafka_config_make(&settings, ret_config, &member, &helper, &error), FCAP_OK);
+    rd_kafka_conf_destroy(member);
+    rd_kafka_t *opened = rd_kafka_new(RD_KAFKA_CONSUMER, helper, text, sizeof text);
+    assert_non_null(opened);
+    (void)rd_kafka_poll_set_consumer(opened);
+    return opened;
+}
+
+static void append(int from, int to)
+{
+    struct kafka_producer *producer = kafka_producer_open(kafka_test_brokers(), topic, NULL, NULL);
+    for (int i = from; i < to; i++) {
         kafka_producer_send(producer, &(struct kafka_produce){.key = "user",
                                                               .key_size = 4,
                                                               .value = "{}",
@@ -43,12 +53,16 @@ static int setup(void **unused)
     }
     (void)kafka_producer_flush(producer);
     kafka_producer_close(producer);
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    (void)snprintf(topic, sizeof topic, "%s", kafka_unique("lookup"));
+    kafka_create_topic(kafka_test_brokers(), topic, 1, NULL);
+    append(0, RECORDS);
     kafka_shared_init(&shared);
-    assert_int_equal(kafka_config_make(&settings, &config, &member, &helper, &error), FCAP_OK);
-    rd_kafka_conf_destroy(member);
-    client = rd_kafka_new(RD_KAFKA_CONSUMER, helper, text, sizeof text);
-    assert_non_null(client);
-    (void)rd_kafka_poll_set_consumer(client);
+    client = open_client(kafka_test_brokers(), topic, &config);
     return 0;
 }
 
@@ -71,18 +85,25 @@ static struct fcap_log_mark mark_at(int64_t offset, bool is_same)
         .key_hash = fcap_hash64((struct fcap_bytes){(const unsigned char *)"user", 4}, 0)};
 }
 
-/* Asks until it is answered: an end that lies too low must be seen several times. */
-static struct kafka_lookup ask(int64_t offset, bool is_same, bool is_trusted)
+static struct kafka_lookup question(int64_t offset, bool is_same, bool is_trusted)
 {
-    struct kafka_lookup lookup = {
+    return (struct kafka_lookup){
         .start = {.kind = FCAP_START_OFFSET,
                   .offset = offset,
                   .mark_count = 2,
                   .marks = {mark_at(offset, is_same), mark_at(10, is_same)}},
         .is_trusted = is_trusted,
     };
-    for (int i = 0; i < TRIES && !lookup.answered; i++) {
+}
+
+/* Asks until it is answered: an end that lies too low must stand still for some time. */
+static struct kafka_lookup ask(int64_t offset, bool is_same, bool is_trusted)
+{
+    struct kafka_lookup lookup = question(offset, is_same, is_trusted);
+    int64_t until_ms = lab_monotonic_ms() + ASK_MS;
+    while (!lookup.answered && lab_monotonic_ms() < until_ms) {
         kafka_lookup_run(client, &config, &shared, &lookup, 1);
+        lab_pause_ms(lookup.answered ? 0 : PAUSE_MS);
     }
     assert_true(lookup.answered);
     assert_int_equal(lookup.end, RECORDS);
@@ -119,12 +140,42 @@ static void test_another_log_that_is_shorter(void **unused)
     assert_int_equal(trusted.gap_next, 0);
 }
 
+/* Looks again and again for a part of the time: while the end stays too low it is not believed. */
+static void look_in_vain(struct kafka_lookup *lookup)
+{
+    int64_t since_ms = lab_monotonic_ms();
+    int64_t passed_ms = 0;
+    while (!lookup->answered && passed_ms < SETTLED_MS * 3 / 5) {
+        kafka_lookup_run(client, &config, &shared, lookup, 1);
+        passed_ms = lab_monotonic_ms() - since_ms;
+        assert_true(!lookup->answered || passed_ms >= SETTLED_MS);
+        lab_pause_ms(PAUSE_MS);
+    }
+    lookup->answered = false;
+}
+
+/* The log of a leader of a moment ago: its end is too low, moves, and then it is not. */
+static void test_an_end_that_is_too_low_for_a_moment(void **unused)
+{
+    (void)unused;
+    struct kafka_lookup lookup = question(RECORDS + 3, true, false);
+    look_in_vain(&lookup);
+    append(RECORDS, RECORDS + 1); /* Not enough yet. */
+    look_in_vain(&lookup);
+    append(RECORDS + 1, RECORDS + 5);
+    kafka_lookup_run(client, &config, &shared, &lookup, 1);
+    assert_true(lookup.answered);
+    assert_false(lookup.is_gap);
+    assert_int_equal(lookup.offset, RECORDS + 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_log_that_holds_the_position),
         cmocka_unit_test(test_a_log_that_has_lost_its_end),
         cmocka_unit_test(test_another_log_that_is_shorter),
+        cmocka_unit_test(test_an_end_that_is_too_low_for_a_moment), /* The log is longer then. */
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
