@@ -21,6 +21,7 @@ struct kafka_helper {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* something to do */
     bool stop;
+    bool is_new;                  /* something was asked since the last look at `lookups` */
     struct kafka_lookup *lookups; /* asked and answered ones */
     size_t lookup_count;
     size_t lookup_capacity;
@@ -30,7 +31,7 @@ struct kafka_helper {
     size_t end_count;
     size_t end_capacity;
 
-    int64_t retry_at_ms; /* no look-up before; 0: at once */
+    int64_t retry_at_ms; /* nothing that failed is looked up before */
 
     /* Of the thread alone. */
     struct kafka_lookup *work;
@@ -39,6 +40,7 @@ struct kafka_helper {
     int64_t publish_at_ms;
     int64_t partitions_at_ms;
     int64_t ends_at_ms;
+    struct kafka_ends_poll ends_poll;
     int64_t orphans_at_ms;
     struct kafka_orphans orphans;
 };
@@ -52,6 +54,7 @@ static size_t copy_asked(struct kafka_helper *helper)
         helper->work_capacity = helper->lookup_capacity;
     }
     size_t count = 0;
+    helper->is_new = false;
     helper->rotation++; /* So that one partition that fails slowly does not starve the others. */
     for (size_t i = 0; i < helper->lookup_count; i++) {
         size_t at = (i + helper->rotation) % helper->lookup_count;
@@ -130,6 +133,17 @@ static struct kafka_end *find_end(struct kafka_helper *helper, const struct kafk
     return NULL;
 }
 
+/* A partition waits for its start. One whose look-up failed is no reason: it would be one for ever.
+ */
+static bool must_yield(void *context)
+{
+    struct kafka_helper *helper = context;
+    pthread_mutex_lock(&helper->lock);
+    bool is_wanted = helper->is_new || helper->stop;
+    pthread_mutex_unlock(&helper->lock);
+    return is_wanted;
+}
+
 static void poll_ends(struct kafka_helper *helper)
 {
     pthread_mutex_lock(&helper->lock);
@@ -140,9 +154,7 @@ static void poll_ends(struct kafka_helper *helper)
         memcpy(copy, helper->ends, count * sizeof *copy);
     }
     pthread_mutex_unlock(&helper->lock);
-    if (count > 0) {
-        kafka_lookup_ends(helper->client, helper->config, copy, count);
-    }
+    kafka_lookup_ends(helper->client, helper->config, &helper->ends_poll, copy, count);
     pthread_mutex_lock(&helper->lock);
     for (size_t i = 0; i < count; i++) {
         struct kafka_end *end = find_end(helper, &copy[i]);
@@ -194,7 +206,7 @@ static void work(struct kafka_helper *helper, size_t asked)
         merge(helper, asked);
         pthread_mutex_unlock(&helper->lock);
     }
-    if (now_ms >= helper->ends_at_ms) {
+    if (now_ms >= helper->ends_at_ms && !must_yield(helper)) {
         poll_ends(helper);
         helper->ends_at_ms = fcap_kafka_now_ms() + kafka_watch_poll_ms(helper->config);
     }
@@ -237,12 +249,13 @@ static void *run(void *context)
     (void)pthread_setname_np(pthread_self(), "kafka-helper");
     pthread_mutex_lock(&helper->lock);
     while (!helper->stop) {
-        bool may_ask = fcap_kafka_now_ms() >= helper->retry_at_ms;
+        bool may_ask = helper->is_new || fcap_kafka_now_ms() >= helper->retry_at_ms;
         size_t asked = may_ask ? copy_asked(helper) : 0;
         pthread_mutex_unlock(&helper->lock);
         work(helper, asked);
         pthread_mutex_lock(&helper->lock);
-        if (!helper->stop && (!is_asked(helper) || fcap_kafka_now_ms() < helper->retry_at_ms)) {
+        if (!helper->stop && !helper->is_new &&
+            (!is_asked(helper) || fcap_kafka_now_ms() < helper->retry_at_ms)) {
             wait_for_work(helper);
         }
     }
@@ -291,6 +304,7 @@ enum fcap_status kafka_helper_open(rd_kafka_conf_t *conf, const struct kafka_con
     FCAP_ASSERT(helper != NULL);
     helper->config = config;
     helper->shared = shared;
+    helper->ends_poll = (struct kafka_ends_poll){.must_yield = must_yield, .context = helper};
     helper->publish_at_ms = fcap_kafka_now_ms() + config->publish_interval_ms;
     helper->orphans_at_ms = fcap_kafka_now_ms() + kafka_orphans_look_ms(config);
     (void)pthread_mutex_init(&helper->lock, NULL); /* These four cannot fail on Linux. */
@@ -366,7 +380,7 @@ void kafka_helper_ask(struct kafka_helper *helper, const struct kafka_lookup *lo
     helper->lookups[helper->lookup_count] = *lookup;
     helper->lookups[helper->lookup_count].answered = false;
     helper->lookup_count++;
-    helper->retry_at_ms = 0;
+    helper->is_new = true;
     pthread_cond_signal(&helper->wake);
     pthread_mutex_unlock(&helper->lock);
 }

@@ -169,9 +169,18 @@ void kafka_helper_publish(struct kafka_helper *helper, int32_t partition, int64_
 /* Answers what can be answered of `lookups`; errors are noted. */
 void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
-/* The ends of all, in one call for each broker; what is not answered stays as it was. */
+/* Of asking for ends again and again. */
+struct kafka_ends_poll {
+    size_t turn;                       /* whose turn it is when all are asked one by one */
+    bool (*must_yield)(void *context); /* something more urgent waits */
+    void *context;
+};
+
+/* The ends of all, in one call for each broker; what is not answered stays as it was. One broker
+ * that is away, or one partition with an error, fails that call for all: then they are asked one by
+ * one, for some seconds at most, the next time from where that ended. */
 void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
-                       struct kafka_end *ends, size_t count);
+                       struct kafka_ends_poll *poll, struct kafka_end *ends, size_t count);
 /* How many partitions the topic has, into the snapshot; false: not found out. */
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
                              struct kafka_shared *shared);

@@ -12,6 +12,12 @@
 #define BEYOND_SETTLED_MS 5000
 #define BEYOND_MS         30000
 
+/* Ends are asked for again and again, and what is asked once must not wait for them: the time of
+ * one call for all, of one for a single partition, and of all of those together. */
+#define ENDS_CALL_MS 1000
+#define END_CALL_MS  300
+#define ENDS_MS      2000
+
 /* How far before the end the newest record is searched: transaction markers take offsets, too. */
 #define NEWEST_SPAN 64
 
@@ -220,17 +226,17 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
     }
 }
 
-void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
-                       struct kafka_end *ends, size_t count)
+/* One call. No answer says nothing about a partition: the look-ups and the client itself report
+ * what is wrong with a broker. */
+static bool ask_ends(rd_kafka_t *client, const struct kafka_config *config, struct kafka_end *ends,
+                     size_t count, int call_ms)
 {
     const int64_t at_end = -1; /* The special time: the end that readers see. */
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
     for (size_t i = 0; i < count; i++) {
         rd_kafka_topic_partition_list_add(list, config->topic, ends[i].partition)->offset = at_end;
     }
-    /* No answer says nothing about a partition: the look-ups and the client itself report what is
-     * wrong with a broker. */
-    rd_kafka_resp_err_t error = rd_kafka_offsets_for_times(client, list, CALL_MS);
+    rd_kafka_resp_err_t error = rd_kafka_offsets_for_times(client, list, call_ms);
     for (size_t i = 0; i < count && error == RD_KAFKA_RESP_ERR_NO_ERROR; i++) {
         const rd_kafka_topic_partition_t *found =
             rd_kafka_topic_partition_list_find(list, config->topic, ends[i].partition);
@@ -240,6 +246,23 @@ void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
         }
     }
     rd_kafka_topic_partition_list_destroy(list);
+    return error == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_ends_poll *poll, struct kafka_end *ends, size_t count)
+{
+    if (count == 0 || ask_ends(client, config, ends, count, ENDS_CALL_MS)) {
+        return;
+    }
+    int64_t until_ms = fcap_kafka_now_ms() + ENDS_MS;
+    for (size_t i = 0; i < count && count > 1; i++) {
+        if (fcap_kafka_now_ms() >= until_ms || poll->must_yield(poll->context)) {
+            return;
+        }
+        (void)ask_ends(client, config, &ends[poll->turn % count], 1, END_CALL_MS);
+        poll->turn++;
+    }
 }
 
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,

@@ -13,12 +13,17 @@ struct mock_kafka {
 
 struct mock_kafka *mock_kafka_start(void)
 {
+    return mock_kafka_start_brokers(1);
+}
+
+struct mock_kafka *mock_kafka_start_brokers(int count)
+{
     struct mock_kafka *mock = calloc(1, sizeof *mock);
     if (mock == NULL) {
         lab_die("no memory");
     }
     mock->client = kafka_client_open("127.0.0.1:1", RD_KAFKA_PRODUCER);
-    mock->cluster = rd_kafka_mock_cluster_new(mock->client, 1);
+    mock->cluster = rd_kafka_mock_cluster_new(mock->client, count);
     if (mock->cluster == NULL) {
         lab_die("no mock cluster");
     }
@@ -47,6 +52,15 @@ void mock_kafka_create_topic(struct mock_kafka *mock, const char *topic, int par
     }
 }
 
+void mock_kafka_set_leader(struct mock_kafka *mock, const char *topic, int partition, int broker)
+{
+    rd_kafka_resp_err_t error =
+        rd_kafka_mock_partition_set_leader(mock->cluster, topic, partition, broker);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        lab_die("mock leader: %s", rd_kafka_err2str(error));
+    }
+}
+
 void mock_kafka_fail(struct mock_kafka *mock, int api, int error, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -57,9 +71,14 @@ void mock_kafka_fail(struct mock_kafka *mock, int api, int error, int count)
 
 void mock_kafka_set_up(struct mock_kafka *mock, int up)
 {
+    mock_kafka_set_broker_up(mock, 1, up);
+}
+
+void mock_kafka_set_broker_up(struct mock_kafka *mock, int broker, int up)
+{
     if (up != 0) {
-        (void)rd_kafka_mock_broker_set_up(mock->cluster, 1);
+        (void)rd_kafka_mock_broker_set_up(mock->cluster, broker);
     } else {
-        (void)rd_kafka_mock_broker_set_down(mock->cluster, 1);
+        (void)rd_kafka_mock_broker_set_down(mock->cluster, broker);
     }
 }

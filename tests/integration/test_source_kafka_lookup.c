@@ -1,9 +1,11 @@
 /* What a look-up makes of a partition that is assigned anew because nothing of it arrives, on a
  * real broker: its log is not read as long as it holds the position, and is compared when it has
- * got shorter meanwhile, for records that were counted must not be taken for those of a new log. */
+ * got shorter meanwhile, for records that were counted must not be taken for those of a new log.
+ * And the polled ends when not all are answered, on a mock cluster. */
 #include "../../src/adapters/source_kafka_internal.h"
 #include "lab/kafka_broker.h"
 #include "lab/lab.h"
+#include "lab/mock_kafka.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,13 +171,128 @@ static void test_an_end_that_is_too_low_for_a_moment(void **unused)
     assert_int_equal(lookup.offset, RECORDS + 3);
 }
 
+/* --- polled ends ---------------------------------------------------------------------------- */
+
+#define ENDS            4
+#define API_LISTOFFSETS 2
+
+/* On a mock cluster of two brokers, each leads two partitions. */
+static struct world {
+    struct mock_kafka *mock;
+    struct kafka_config config;
+    rd_kafka_t *client;
+    struct kafka_ends_poll poll;
+    struct kafka_end ends[ENDS];
+    int yields; /* how often it was asked whether something else is wanted */
+    int yield_at;
+} w;
+
+static bool must_yield(void *context)
+{
+    struct world *world = context;
+    return ++world->yields == world->yield_at;
+}
+
+static void forget_ends(void)
+{
+    for (int32_t i = 0; i < ENDS; i++) {
+        w.ends[i] = (struct kafka_end){.partition = i, .end = -1};
+    }
+}
+
+static int setup_ends(void **unused)
+{
+    (void)unused;
+    w = (struct world){.mock = mock_kafka_start_brokers(2),
+                       .poll = {.must_yield = must_yield, .context = &w}};
+    mock_kafka_create_topic(w.mock, "ends", ENDS);
+    for (int i = 0; i < ENDS; i++) {
+        mock_kafka_set_leader(w.mock, "ends", i, 1 + i % 2);
+    }
+    struct kafka_producer *producer =
+        kafka_producer_open(mock_kafka_address(w.mock), "ends", NULL, NULL);
+    for (int i = 0; i < ENDS; i++) {
+        for (int k = 0; k < 10 + i; k++) {
+            kafka_producer_text(producer, i, "value");
+        }
+    }
+    (void)kafka_producer_flush(producer);
+    kafka_producer_close(producer);
+    w.client = open_client(mock_kafka_address(w.mock), "ends", &w.config);
+    forget_ends();
+    kafka_lookup_ends(w.client, &w.config, &w.poll, w.ends, ENDS);
+    for (int i = 0; i < ENDS; i++) {
+        assert_int_equal(w.ends[i].end, 10 + i);
+    }
+    assert_int_equal(w.yields, 0); /* One call was enough. */
+    forget_ends();
+    return 0;
+}
+
+static int teardown_ends(void **unused)
+{
+    (void)unused;
+    rd_kafka_destroy(w.client);
+    kafka_config_done(&w.config);
+    mock_kafka_stop(w.mock);
+    return 0;
+}
+
+static void test_ends_with_a_broker_away(void **unused)
+{
+    (void)unused;
+    int64_t until_ms = lab_monotonic_ms() + ASK_MS;
+    mock_kafka_set_broker_up(w.mock, 2, 0);
+    while ((w.ends[0].end < 0 || w.ends[2].end < 0) && lab_monotonic_ms() < until_ms) {
+        kafka_lookup_ends(w.client, &w.config, &w.poll, w.ends, ENDS);
+    }
+    static const int64_t ends[ENDS] = {10, -1, 12, -1};
+    for (int i = 0; i < ENDS; i++) {
+        assert_int_equal(w.ends[i].end, ends[i]);
+        assert_int_equal(w.ends[i].answered_ms > 0, ends[i] >= 0);
+    }
+}
+
+/* Whatever the client makes of an error that it does not try again. */
+static void test_ends_with_an_error(void **unused)
+{
+    (void)unused;
+    mock_kafka_fail(w.mock, API_LISTOFFSETS, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 1);
+    kafka_lookup_ends(w.client, &w.config, &w.poll, w.ends, ENDS);
+    for (int i = 0; i < ENDS; i++) {
+        assert_int_equal(w.ends[i].end, 10 + i);
+    }
+}
+
+/* A look-up goes first, and the next poll goes on where this one ended. */
+static void test_ends_make_way(void **unused)
+{
+    (void)unused;
+    w.yield_at = 2;
+    mock_kafka_fail(w.mock, API_LISTOFFSETS, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 1);
+    kafka_lookup_ends(w.client, &w.config, &w.poll, w.ends, ENDS);
+    assert_int_equal(w.ends[0].end, 10);
+    assert_int_equal(w.ends[1].end, -1);
+    forget_ends();
+    w.yield_at = w.yields + 2;
+    mock_kafka_fail(w.mock, API_LISTOFFSETS, RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 1);
+    kafka_lookup_ends(w.client, &w.config, &w.poll, w.ends, ENDS);
+    assert_int_equal(w.ends[0].end, -1);
+    assert_int_equal(w.ends[1].end, 11);
+    assert_int_equal(w.ends[2].end, -1);
+}
+
 int main(void)
 {
+#define ENDS_CASE(name) cmocka_unit_test_setup_teardown(name, setup_ends, teardown_ends)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_log_that_holds_the_position),
         cmocka_unit_test(test_a_log_that_has_lost_its_end),
         cmocka_unit_test(test_another_log_that_is_shorter),
         cmocka_unit_test(test_an_end_that_is_too_low_for_a_moment), /* The log is longer then. */
+        ENDS_CASE(test_ends_with_a_broker_away),
+        ENDS_CASE(test_ends_with_an_error),
+        ENDS_CASE(test_ends_make_way),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
