@@ -61,6 +61,7 @@ struct fcap_source_kafka_snapshot {
     uint64_t lost;           /* partitions taken away without our consent */
     uint64_t gaps;           /* calls of handler->gap */
     uint64_t stalls;         /* times that a partition stood still and was assigned anew */
+    uint64_t rejoins;        /* times that it left and joined again for partitions without owner */
     uint64_t errors;         /* errors reported by librdkafka or a look-up; most are temporary */
     uint64_t published;      /* progress offsets the broker took */
     uint64_t publish_errors; /* progress offsets it did not take */

@@ -149,6 +149,7 @@ static void show(struct fcap_source_kafka *source)
     snapshot->lost = source->lost_count;
     snapshot->gaps = source->gaps;
     snapshot->stalls = source->stalls;
+    snapshot->rejoins = source->rejoins;
     snapshot->assigned = (uint32_t)source->partition_count;
     snapshot->waiting = waiting;
     snapshot->polled_ms = source->gate.polled_ms;

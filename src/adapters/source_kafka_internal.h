@@ -196,10 +196,24 @@ void kafka_compare_run(rd_kafka_t *client, const struct kafka_config *config,
 
 /* Of looking at the group again and again. */
 struct kafka_orphans {
-    uint64_t mark; /* of the group as seen last */
-    int looks;     /* how often in a row it was just so, with a hole */
+    uint64_t mark;         /* of the group as seen last */
+    int looks;             /* how often in a row it was just so, with a hole */
+    int64_t wait_ms;       /* between the last choice and the next; 0: none since it was whole */
+    int64_t not_before_ms; /* no choice before; monotonic */
 };
 
+/* What one look can tell. */
+enum kafka_group_sight {
+    KAFKA_GROUP_UNKNOWN, /* no answer, or it is moving */
+    KAFKA_GROUP_WHOLE,   /* every partition has an owner */
+    KAFKA_GROUP_HOLE,
+};
+
+/* Notes a look; `mark` is that of the members and their shares. True when the hole has been there
+ * for long enough: then a member is to join again, and the wait until the next one doubles, for
+ * there are holes that this does not close. Pure; time comes in. */
+bool kafka_orphans_note(struct kafka_orphans *orphans, const struct kafka_config *config,
+                        enum kafka_group_sight sight, uint64_t mark, int64_t now_ms);
 /* How often to look. */
 int64_t kafka_orphans_look_ms(const struct kafka_config *config);
 /* Looks once; chooses a member to join again when a hole stays. */
@@ -267,6 +281,7 @@ struct fcap_source_kafka {
     uint64_t lost_count;
     uint64_t gaps;
     uint64_t stalls;
+    uint64_t rejoins;
     bool good; /* a record or an end came since the last round */
     int64_t lagged_ms;
 

@@ -7,7 +7,8 @@
  * is told.
  *
  * So the helper looks at the whole group now and then. When the same hole has been there for a
- * session, one member, the same for all that look, leaves and joins again. */
+ * session, one member, the same for all that look, leaves and joins again. A hole that this does
+ * not close would cost the group a rebalance a minute, so the next time is waited for longer. */
 #include "source_kafka_internal.h"
 
 #include <inttypes.h>
@@ -17,6 +18,8 @@
 
 #define LOOKS_A_SESSION 3
 #define CALL_MS         1000
+#define WAIT_SESSIONS   2 /* between the first two times that a member joins again */
+#define WAIT_MS_MAX     (30 * 60 * 1000)
 
 int64_t kafka_orphans_look_ms(const struct kafka_config *config)
 {
@@ -73,9 +76,31 @@ static int64_t count_assigned(const struct rd_kafka_group_member_info *member, c
     return cursor.failed ? -1 : count;
 }
 
+bool kafka_orphans_note(struct kafka_orphans *orphans, const struct kafka_config *config,
+                        enum kafka_group_sight sight, uint64_t mark, int64_t now_ms)
+{
+    bool is_same = sight == KAFKA_GROUP_HOLE && mark == orphans->mark;
+    orphans->looks = is_same ? orphans->looks + 1 : 0;
+    orphans->mark = mark;
+    if (sight == KAFKA_GROUP_WHOLE) {
+        orphans->wait_ms = 0;
+        orphans->not_before_ms = 0;
+    }
+    if (orphans->looks < LOOKS_A_SESSION || now_ms < orphans->not_before_ms) {
+        return false;
+    }
+    int64_t wait_ms = orphans->wait_ms > 0 ? 2 * orphans->wait_ms
+                                           : (int64_t)WAIT_SESSIONS * config->session_timeout_ms;
+    orphans->wait_ms = wait_ms < WAIT_MS_MAX ? wait_ms : WAIT_MS_MAX;
+    orphans->not_before_ms = now_ms + orphans->wait_ms;
+    orphans->looks = 0;
+    return true;
+}
+
 /* What one look found. */
 struct hole {
-    int64_t orphans;    /* partitions without an owner; 0: none, or the group is moving */
+    enum kafka_group_sight sight;
+    int64_t orphans;    /* partitions without an owner */
     uint64_t mark;      /* of the members and their shares */
     const char *chosen; /* the id of the owner with the fewest partitions; of those the lowest */
     int64_t chosen_count;
@@ -113,9 +138,12 @@ static struct hole find_hole(const struct rd_kafka_group_list *groups,
             is_known = count >= 0;
             add_member(&hole, &group->members[k], count);
         }
-        return is_known && hole.chosen != NULL ? hole : (struct hole){0};
+        hole.sight = !is_known || hole.chosen == NULL ? KAFKA_GROUP_UNKNOWN
+                     : hole.orphans > 0               ? KAFKA_GROUP_HOLE
+                                                      : KAFKA_GROUP_WHOLE;
+        return hole;
     }
-    return (struct hole){0};
+    return hole;
 }
 
 void kafka_orphans_look(rd_kafka_t *client, const struct kafka_config *config,
@@ -129,24 +157,21 @@ void kafka_orphans_look(rd_kafka_t *client, const struct kafka_config *config,
         (void)rd_kafka_list_groups(client, config->group, &groups, CALL_MS);
     }
     if (groups == NULL) {
-        orphans->looks = 0; /* Nothing is known: look again later. */
-        return;
+        (void)kafka_orphans_note(orphans, config, KAFKA_GROUP_UNKNOWN, 0, fcap_kafka_now_ms());
+        return; /* Look again later. */
     }
     struct hole hole = find_hole(groups, config, partitions);
-    bool is_same = hole.orphans > 0 && hole.mark == orphans->mark;
-    orphans->looks = is_same ? orphans->looks + 1 : 0;
-    orphans->mark = hole.mark;
-    if (orphans->looks >= LOOKS_A_SESSION) {
-        char text[200];
+    if (kafka_orphans_note(orphans, config, hole.sight, hole.mark, fcap_kafka_now_ms())) {
+        char text[300];
         (void)snprintf(text, sizeof text,
                        "%" PRId64 " partitions have had no owner for a session: %.100s leaves the "
-                       "group and joins again",
-                       hole.orphans, hole.chosen);
+                       "group and joins again; if that does not help, once more after %" PRId64
+                       " s",
+                       hole.orphans, hole.chosen, orphans->wait_ms / 1000);
         kafka_shared_log(shared, 4, text);
         pthread_mutex_lock(&shared->lock);
         (void)snprintf(shared->rejoin_id, sizeof shared->rejoin_id, "%s", hole.chosen);
         pthread_mutex_unlock(&shared->lock);
-        orphans->looks = 0;
     }
     rd_kafka_group_list_destroy(groups);
 }
@@ -181,6 +206,7 @@ void kafka_orphans_serve(struct fcap_source_kafka *source)
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
         error = kafka_subscribe(source);
     }
+    source->rejoins++;
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
         kafka_shared_error(&source->shared, "joining again: %s", rd_kafka_err2str(error));
         source->dead = FCAP_IO; /* A member without a subscription would stand still for ever. */

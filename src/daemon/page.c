@@ -42,6 +42,7 @@ static const struct family worker_families[] = {
     {"fcapd_kafka_rebalances_total", "counter", "rebalances of the group, empty ones too", VIEW(source.rebalances), AS_IS},
     {"fcapd_kafka_partitions_lost_total", "counter", "partitions taken away without consent", VIEW(source.lost), AS_IS},
     {"fcapd_kafka_stalls_total", "counter", "times that a partition was not fetched for kafka.stall_timeout and was assigned anew", VIEW(source.stalls), AS_IS},
+    {"fcapd_kafka_rejoins_total", "counter", "times that the member left the group and joined again because partitions had no owner", VIEW(source.rejoins), AS_IS},
     {"fcapd_kafka_errors_total", "counter", "errors reported by the client library; most are temporary", VIEW(source.errors), AS_IS},
     {"fcapd_kafka_offsets_published_total", "counter", "progress offsets that the broker took", VIEW(source.published), AS_IS},
     {"fcapd_kafka_offsets_failed_total", "counter", "progress offsets that it did not take", VIEW(source.publish_errors), AS_IS},

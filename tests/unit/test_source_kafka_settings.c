@@ -1,5 +1,5 @@
 /* The Kafka source without a broker: settings that are refused by name, the memory arithmetic, the
- * gate, and messages that are not delivered. */
+ * gate, messages that are not delivered, and how often a group with a hole is shaken. */
 #include "../../src/adapters/source_kafka_internal.h"
 
 #include <setjmp.h>
@@ -260,13 +260,60 @@ static void test_dropped(void **state)
     assert_int_equal(partition.next, 105);
 }
 
+/* Looks each third of a session, at the same hole unless told otherwise; gives when the members
+ * were shaken, in sessions. */
+static void test_orphans(void **state)
+{
+    (void)state;
+    const struct kafka_config session = {.session_timeout_ms = 45000};
+    const int64_t third_ms = kafka_orphans_look_ms(&session);
+    struct kafka_orphans orphans = {0};
+    int64_t chosen_ms[16];
+    size_t count = 0;
+    int64_t now_ms = 1000;
+    uint64_t mark = 7;
+    for (int i = 0; i < 1000 && count < 10; i++, now_ms += third_ms) {
+        if (kafka_orphans_note(&orphans, &session, KAFKA_GROUP_HOLE, mark, now_ms)) {
+            chosen_ms[count++] = now_ms;
+            /* The group moves, and comes back in another shape with the hole. */
+            now_ms += third_ms;
+            assert_false(kafka_orphans_note(&orphans, &session, KAFKA_GROUP_UNKNOWN, 0, now_ms));
+            mark++;
+        }
+    }
+    static const int64_t waits_s[] = {90, 180, 360, 720, 1440, 1800, 1800, 1800, 1800};
+    assert_int_equal(count, 10);
+    assert_int_equal(chosen_ms[0], 1000 + 3 * third_ms); /* A session. */
+    for (size_t i = 0; i < sizeof waits_s / sizeof waits_s[0]; i++) {
+        int64_t wait_ms = chosen_ms[i + 1] - chosen_ms[i];
+        if (wait_ms < waits_s[i] * 1000 || wait_ms >= waits_s[i] * 1000 + third_ms) {
+            fail_msg("wait %zu: %lld ms", i, (long long)wait_ms);
+        }
+    }
+    /* Closed: the next hole is again one of a session. */
+    assert_false(kafka_orphans_note(&orphans, &session, KAFKA_GROUP_WHOLE, mark, now_ms));
+    for (int i = 0; i < 5; i++) {
+        now_ms += third_ms;
+        /* The first look finds another group than before. */
+        assert_int_equal(kafka_orphans_note(&orphans, &session, KAFKA_GROUP_HOLE, 99, now_ms),
+                         i == 3);
+    }
+    /* A group that moves between looks is never shaken. */
+    orphans = (struct kafka_orphans){0};
+    for (int i = 0; i < 20; i++) {
+        now_ms += third_ms;
+        assert_false(
+            kafka_orphans_note(&orphans, &session, KAFKA_GROUP_HOLE, mark + (uint64_t)i, now_ms));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topics),      cmocka_unit_test(test_groups),
         cmocka_unit_test(test_properties),  cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_queue_bytes), cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_dropped),     cmocka_unit_test(test_orphans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
