@@ -119,6 +119,7 @@ static pid_t run_java(const struct kafka_broker *broker, char *const *arguments)
 static void format_storage(const struct kafka_broker *broker, const char *class_path,
                            const char *properties)
 {
+    /* It lives for minutes: the second compiler would take more time than it ever gives back. */
     char *const arguments[] = {"java",
                                "-cp",
                                (char *)(uintptr_t)class_path,
@@ -164,8 +165,15 @@ static void launch(struct kafka_broker *broker)
     char properties[512];
     (void)snprintf(class_path, sizeof class_path, "%s/*", broker->lib);
     (void)snprintf(properties, sizeof properties, "%s/server.properties", broker->folder);
-    char *const arguments[] = {"java",     "-Xmx768m",    "-XX:+UseSerialGC", "-cp",
-                               class_path, "kafka.Kafka", properties,         NULL};
+    char *const arguments[] = {"java",
+                               "-Xmx768m",
+                               "-XX:TieredStopAtLevel=1",
+                               "-XX:+UseSerialGC",
+                               "-cp",
+                               class_path,
+                               "kafka.Kafka",
+                               properties,
+                               NULL};
     struct stat found;
     char data[512];
     (void)snprintf(data, sizeof data, "%s/data/meta.properties", broker->folder);
