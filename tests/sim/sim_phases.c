@@ -98,8 +98,7 @@ static const char *why_not_settled(struct sim_world *world, struct sim_worker *w
         if (report.clock_ms < target) {
             return "T lags";
         }
-        uint32_t served = world->settings.serve_incomplete ? 0 : report.ready_mask;
-        if (report.projecting || (served & ~report.projected_mask) != 0) {
+        if (report.projecting || (report.ready_mask & ~report.projected_mask) != 0) {
             return "a complete projection is due";
         }
         if (!task->second_seen) {
