@@ -50,7 +50,10 @@ static void judge(struct kafka_lookup *lookup)
         lookup->same = mark->offset;
         lookup->compared = true;
     } else {
-        lookup->other = lookup->found ? mark->offset : lookup->other;
+        /* The same log would hold the mark's record somewhere: one that has lost nothing at its
+         * start and has no record below the mark is another one. */
+        bool is_blank = !lookup->found && lookup->log_start == 0 && mark->offset <= SPAN;
+        lookup->other = lookup->found || is_blank ? mark->offset : lookup->other;
         choose_mark(lookup, lookup->mark + 1);
     }
 }

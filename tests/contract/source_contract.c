@@ -346,28 +346,32 @@ static const struct {
     enum fcap_gap_kind kind;
     int64_t next;
     int64_t kept; /* gap.same */
+    int aborted;  /* records at its start that readers never see; a marker follows them */
 } logs[] = {
-    {"shorter", 0, 60, true, FCAP_GAP_RECREATED, 0, 0},
-    {"as long", 0, 100, true, FCAP_GAP_RECREATED, 0, 0},
-    {"longer", 0, 150, true, FCAP_GAP_RECREATED, 0, 0},
-    {"empty", 0, 0, true, FCAP_GAP_BEYOND_END, 0, 0},
-    {"begins with the same", 100, 150, false, FCAP_GAP_RECREATED, 0, 0},
-    {"has lost its end", 70, 70, true, FCAP_GAP_TRUNCATED, 70, 64},
-    {"has lost its end and gone on", 70, 90, true, FCAP_GAP_TRUNCATED, 80, 64},
-    {"has lost its end and become longer", 70, 150, true, FCAP_GAP_TRUNCATED, 80, 64},
+    {"shorter", 0, 60, true, FCAP_GAP_RECREATED, 0, 0, 0},
+    {"as long", 0, 100, true, FCAP_GAP_RECREATED, 0, 0, 0},
+    {"longer", 0, 150, true, FCAP_GAP_RECREATED, 0, 0, 0},
+    {"empty", 0, 0, true, FCAP_GAP_BEYOND_END, 0, 0, 0},
+    {"begins with the same", 100, 150, false, FCAP_GAP_RECREATED, 0, 0, 0},
+    {"has lost its end", 70, 70, true, FCAP_GAP_TRUNCATED, 70, 64, 0},
+    {"has lost its end and gone on", 70, 90, true, FCAP_GAP_TRUNCATED, 80, 64, 0},
+    {"has lost its end and become longer", 70, 150, true, FCAP_GAP_TRUNCATED, 80, 64, 0},
+    {"longer, and all of it aborted", 0, 151, true, FCAP_GAP_RECREATED, 0, 0, 150},
+    {"longer, and it begins with aborted ones", 0, 171, true, FCAP_GAP_RECREATED, 0, 0, 100},
 };
 
 static void check_log(const struct recorder *recorder, size_t at)
 {
     const struct recorder_partition *partition = &recorder->partitions[0];
     int64_t next = logs[at].is_gap ? logs[at].next : 100;
+    int hidden = logs[at].aborted > 0 ? logs[at].aborted + 1 : 0;
     if (partition->gap_count != (logs[at].is_gap ? 1u : 0u) ||
         (logs[at].is_gap && partition->last_gap.kind != logs[at].kind)) {
         fail_msg("%s: %u gaps, the last of kind %d", logs[at].name, partition->gap_count,
                  (int)partition->last_gap.kind);
     }
     assert_int_equal(partition->last_start.offset, next);
-    assert_int_equal(partition->records, 100 + (uint64_t)(logs[at].all - next));
+    assert_int_equal(partition->records, 100 + (uint64_t)(logs[at].all - hidden - next));
     if (logs[at].is_gap) {
         assert_int_equal(partition->last_gap.wanted, 100);
         assert_int_equal(partition->last_gap.end, logs[at].all);
@@ -391,8 +395,12 @@ static void test_other_logs(void **state)
                                         recorder.partitions[0].ended >= 100));
         world->close(world, &recorder.handler);
         world->recreate(world, 1);
+        int hidden = logs[i].aborted > 0 ? logs[i].aborted + 1 : 0;
+        if (hidden > 0) {
+            world->append_aborted(world, 0, logs[i].aborted);
+        }
         append_like('a', 0, logs[i].same);
-        append_like('b', logs[i].same, logs[i].all);
+        append_like('b', logs[i].same, logs[i].all - hidden);
         recorder.partitions[0].ended = -1;
         source = world->open(world);
         assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,

@@ -16,6 +16,8 @@ struct source_world {
     void (*append)(struct source_world *world, int32_t partition, struct fcap_bytes key,
                    struct fcap_bytes value, int64_t timestamp_ms);
     void (*settle)(struct source_world *world);
+    /* An aborted transaction: `count` + 1 offsets without a record. Only where can_trim. */
+    void (*append_aborted)(struct source_world *world, int32_t partition, int count);
     void (*trim)(struct source_world *world, int32_t partition, int64_t log_start);
     /* The topic is deleted and created again, empty. */
     void (*recreate)(struct source_world *world, int32_t partitions);

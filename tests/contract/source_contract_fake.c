@@ -23,6 +23,14 @@ static void settle(struct source_world *world)
     (void)world; /* Everything is there at once. */
 }
 
+static void append_aborted(struct source_world *world, int32_t partition, int count)
+{
+    (void)world;
+    for (int i = 0; i <= count; i++) {
+        fake_topic_skip(&topic, partition);
+    }
+}
+
 static void trim(struct source_world *world, int32_t partition, int64_t log_start)
 {
     (void)world;
@@ -72,6 +80,7 @@ int main(void)
                                  .create = create,
                                  .append = append,
                                  .settle = settle,
+                                 .append_aborted = append_aborted,
                                  .trim = trim,
                                  .recreate = recreate,
                                  .open = open_source,

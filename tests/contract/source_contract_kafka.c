@@ -51,6 +51,25 @@ static void settle(struct source_world *world)
     (void)kafka_producer_flush(kafka->producer);
 }
 
+static void append_aborted(struct source_world *world, int32_t partition, int count)
+{
+    const struct kafka_world *kafka = (const struct kafka_world *)world;
+    struct kafka_producer *producer =
+        kafka_producer_open(kafka->brokers, kafka->topic, NULL, kafka_unique("aborted"));
+    kafka_producer_begin(producer);
+    for (int i = 0; i < count; i++) {
+        kafka_producer_send(producer, &(struct kafka_produce){.partition = partition,
+                                                              .key = "never",
+                                                              .key_size = 5,
+                                                              .value = "v",
+                                                              .value_size = 1,
+                                                              .timestamp_ms = 1});
+    }
+    (void)kafka_producer_flush(producer); /* What was not sent yet would take no offset. */
+    kafka_producer_abort(producer);
+    kafka_producer_close(producer);
+}
+
 static void trim(struct source_world *world, int32_t partition, int64_t log_start)
 {
     struct kafka_world *kafka = (struct kafka_world *)world;
@@ -107,6 +126,7 @@ int main(int argc, char **argv)
     struct kafka_world kafka = {.world = {.create = create,
                                           .append = append,
                                           .settle = settle,
+                                          .append_aborted = append_aborted,
                                           .trim = trim,
                                           .recreate = recreate,
                                           .open = open_source,

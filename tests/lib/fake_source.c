@@ -292,7 +292,8 @@ static int64_t find_time(const struct fake_source *source, int32_t partition, in
 }
 
 /* What the log holds of a mark: 1 the record that was counted, -1 another one, 0 nothing to
- * compare. Looked for from the mark down to the log's start. */
+ * compare. Looked for from the mark down to the log's start. A log that has lost nothing at its
+ * start and holds no record below the mark is another one: the mark's would be there. */
 static int compare_mark(const struct fake_source *source, int32_t partition,
                         const struct fcap_log_mark *mark)
 {
@@ -308,7 +309,7 @@ static int compare_mark(const struct fake_source *source, int32_t partition,
                        : -1;
         }
     }
-    return 0;
+    return log_of(source->topic, partition)->log_start == 0 ? -1 : 0;
 }
 
 /* True when the log is not the one that the start speaks of. */
