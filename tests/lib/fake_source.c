@@ -369,6 +369,7 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
         break;
     }
     owned->next = started.offset;
+    owned->read_next = started.offset;
     owned->started = true;
     owned->changes = log->changes;
     owned->end_told = false;
@@ -410,10 +411,11 @@ static bool read_some(struct fake_source *source, const struct fcap_source_handl
             handler->position(handler->context, id, &owned->start);
         }
         owned->start.kind = FCAP_START_OFFSET;
-        owned->start.offset = owned->next;
+        owned->start.offset = owned->read_next; /* What comes again says nothing of the place. */
     }
     while (owned->started && left > 0 && owned->next < fake_topic_end(source->topic, id)) {
         int64_t offset = owned->next++;
+        owned->read_next = owned->next > owned->read_next ? owned->next : owned->read_next;
         if (!fake_topic_read(source->topic, id, offset, &record)) {
             continue;
         }

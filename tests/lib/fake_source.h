@@ -71,6 +71,7 @@ struct fake_partition {
     bool end_told;    /* since the last record */
     uint64_t changes; /* of its log, as known at the start */
     int64_t next;
+    int64_t read_next; /* the highest that `next` has been: redelivery takes it back */
 };
 
 struct fake_source {
