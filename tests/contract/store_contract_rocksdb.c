@@ -2,6 +2,7 @@
  * puts around rocksdb_write. */
 #include "contract/store_contract.h"
 #include "fcap/store_rocksdb.h"
+#include "lab/lab.h"
 
 #include <rocksdb/c.h>
 #include <setjmp.h>
@@ -46,8 +47,7 @@ static void open_again(void)
 
 static void open_rocksdb(void)
 {
-    (void)snprintf(fixture.directory, sizeof fixture.directory, "/tmp/fcap-contract-XXXXXX");
-    assert_non_null(mkdtemp(fixture.directory));
+    lab_folder_make("fcap-contract", fixture.directory, sizeof fixture.directory);
     fixture.settings.directory = fixture.directory;
     fixture.settings.release_step_ms = 1;
     fixture.settings.release_pause_ms = 0;
@@ -74,11 +74,9 @@ static void fail_next(size_t count)
 
 static void close_rocksdb(void)
 {
-    char command[128];
     fcap_store_rocksdb_close(fixture.db);
     fixture.db = NULL;
-    (void)snprintf(command, sizeof command, "rm -rf %s", fixture.directory);
-    assert_int_equal(system(command), 0);
+    lab_folder_remove(fixture.directory);
 }
 
 int main(void)

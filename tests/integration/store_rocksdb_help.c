@@ -1,5 +1,7 @@
 #include "integration/store_rocksdb_help.h"
 
+#include "lab/lab.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,15 +24,15 @@ int64_t help_now_ms(void)
 
 void help_make(char ret_directory[64])
 {
-    (void)snprintf(ret_directory, 64, "/tmp/fcap-store-XXXXXX"); /* Fits. */
-    assert_non_null(mkdtemp(ret_directory));
+    lab_folder_make("fcap-store", ret_directory, 64);
 }
 
 void help_remove(const char *directory)
 {
-    char command[160];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", directory); /* Fits: ours. */
-    assert_int_equal(system(command), 0);
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s", directory); /* Fits: ours. */
+    lab_folder_remove(path);
+    assert_int_equal(access(directory, F_OK), -1);
 }
 
 struct fcap_store_settings help_settings(const char *directory)

@@ -8,7 +8,7 @@
 
 enum { HELP_DEADLINE_S = 60 };
 
-/* A new directory under /tmp; removed with everything in it by help_remove. */
+/* A new directory, lab_folder_make(); removed with everything in it by help_remove. */
 void help_make(char ret_directory[64]);
 void help_remove(const char *directory);
 

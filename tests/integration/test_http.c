@@ -1,5 +1,6 @@
 /* The HTTP server, by raw sockets: routes, tokens, garbage, slow clients, no descriptors left. */
 #include "fcap/http.h"
+#include "lab/lab.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -261,10 +262,11 @@ static void asks_for_a_token(void **state)
     assert_null(strstr(answer, "secret"));
     (void)stop(NULL);
 
-    char path[] = "/tmp/fcap-token-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    (void)close(file);
+    char folder[64];
+    char path[80];
+    lab_folder_make("fcap-token", folder, sizeof folder);
+    (void)snprintf(path, sizeof path, "%s/token", folder);
+    write_file(path, "");
     start("127.0.0.1:0", path, 0);
     assert_answer(ask("GET", "/inspect", "Authorization: Bearer \r\n"), "HTTP/1.1 403 ",
                   "http.token_file holds no readable token");
@@ -293,7 +295,7 @@ static void asks_for_a_token(void **state)
     assert_answer(ask("GET", "/inspect", "Authorization: Bearer s3cret\r\n"), "HTTP/1.1 401 ", "");
     assert_answer(ask("GET", "/inspect", "Authorization: Bearer another\r\n"), "HTTP/1.1 200 ",
                   "secret");
-    assert_int_equal(unlink(path), 0);
+    lab_folder_remove(folder);
     assert_answer(ask("GET", "/inspect", "Authorization: Bearer another\r\n"), "HTTP/1.1 403 ", "");
     assert_alive();
 }

@@ -2,6 +2,8 @@
  * printed. */
 #include "config_fixture.h"
 
+#include "lab/lab.h"
+
 #include <unistd.h>
 
 static void set_environment(const char *name, const char *value)
@@ -92,8 +94,8 @@ static void b35_what_cannot_be_replaced_is_named(void **state)
 /* Writes a file, loads it as redis.password, gives the report or the password. */
 static char *password_from(const char *folder, const void *bytes, size_t size)
 {
-    char path[64];
-    char line[128];
+    char path[80];
+    char line[160];
     (void)snprintf(path, sizeof path, "%s/secret", folder);
     (void)snprintf(line, sizeof line, "redis: {password: '${file:%s}'}", path);
     FILE *file = fopen(path, "wb");
@@ -130,8 +132,8 @@ static const struct {
 static void b35_files_are_taken_but_for_one_newline(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/fcap-config-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[64];
+    lab_folder_make("fcap-config", folder, sizeof folder);
     for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++) {
         char *result = password_from(folder, secrets[i].bytes, secrets[i].size);
         if (strchr(secrets[i].wanted, ' ') != NULL && secrets[i].wanted[0] != 'a') {
@@ -157,7 +159,7 @@ static void b35_files_are_taken_but_for_one_newline(void **state)
     assert_non_null(strstr(result, "is a directory, not a regular file"));
     free(result);
     unload(&loaded);
-    assert_int_equal(rmdir(folder), 0);
+    lab_folder_remove(folder);
 }
 
 /* The file is small, and what it asks for is not. */

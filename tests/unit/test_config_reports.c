@@ -1,6 +1,8 @@
 /* The field report B34: what YAML leaves to its reader, and every problem in one run. */
 #include "config_fixture.h"
 
+#include "lab/lab.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -187,10 +189,10 @@ static void b34_unknown_keys_name_the_nearest(void **state)
 static void b34_only_regular_files_of_some_size_are_read(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/fcap-config-XXXXXX";
-    char fifo[64];
-    char huge[64];
-    assert_non_null(mkdtemp(folder));
+    char folder[64];
+    char fifo[80];
+    char huge[80];
+    lab_folder_make("fcap-config", folder, sizeof folder);
     (void)snprintf(fifo, sizeof fifo, "%s/fifo", folder);
     (void)snprintf(huge, sizeof huge, "%s/huge", folder);
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -218,7 +220,7 @@ static void b34_only_regular_files_of_some_size_are_read(void **state)
         assert_int_equal(loaded.status, FCAP_CONFIG);
         unload(&loaded);
     }
-    assert_int_equal(unlink(fifo) | unlink(huge) | rmdir(folder), 0);
+    lab_folder_remove(folder);
 }
 
 /* All kinds of problem, all told, in the order of the file. */

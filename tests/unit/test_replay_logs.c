@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "lab/lab.h"
 #include "lab/oracle.h"
 #include "lib/replay_logs.h"
 
@@ -229,9 +230,9 @@ static void test_broken_line_is_an_error(void **state)
         {REPLAY_OBD, "obd_random_men.csv", "header\n0,yesterday,1,1,0,0.1,a,b,c,d\n"},
         {REPLAY_TAOBAO, "taobao_ad_train_sample.csv", "header\n0,2017-05-06 00:00:00,1\n"},
     };
-    char folder[] = "/tmp/fcap-replay-XXXXXX";
+    char folder[64];
     (void)state;
-    assert_non_null(mkdtemp(folder));
+    lab_folder_make("fcap-replay", folder, sizeof folder);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[128];
         char error[4200] = "";
@@ -248,7 +249,7 @@ static void test_broken_line_is_an_error(void **state)
         assert_int_equal(log.count, 0);
         assert_int_equal(unlink(path), 0);
     }
-    assert_int_equal(rmdir(folder), 0);
+    lab_folder_remove(folder);
 }
 
 int main(void)
