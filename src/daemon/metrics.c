@@ -120,7 +120,6 @@ static const char *const bound_texts[] = {
 #define X(bound_us, text) text,
     FCAP_HISTOGRAM_BOUNDS(X)
 #undef X
-        "+Inf",
 };
 
 void fcap_histogram_observe(struct fcap_histogram *histogram, int64_t value_us)
@@ -251,44 +250,50 @@ static void put_rejected(struct fcap_buffer *page, const struct fcap_counters *v
     }
 }
 
-static void put_histogram(struct fcap_buffer *page, const char *name,
-                          const struct fcap_histogram *histogram, struct fcap_metrics_label worker)
+/* The two kinds of histograms: how many bounds, their texts, and the unit of the sum. */
+struct buckets {
+    size_t bounds_count;
+    void (*text_of)(size_t bucket, char *text, size_t room);
+    uint64_t unit;
+    int digits;
+};
+
+static void text_of_bound(size_t bucket, char *text, size_t room)
 {
-    /* The worker may add meanwhile: sum and buckets are then a few values apart. */
-    uint64_t sum_us = fcap_counter_read(&histogram->sum_us);
-    uint64_t count = 0;
-    for (size_t i = 0; i <= FCAP_HISTOGRAM_BOUNDS_COUNT; i++) {
-        const struct fcap_metrics_label labels[2] = {worker, {"le", bound_texts[i]}};
-        count += fcap_counter_read(&histogram->counts[i]);
-        put_name(page, name, "_bucket", labels, 2);
-        put_unsigned(page, count);
-    }
-    put_name(page, name, "_sum", &worker, 1);
-    put_decimal(page, (int64_t)sum_us, 1000000, 6);
-    put_name(page, name, "_count", &worker, 1);
-    put_unsigned(page, count);
+    (void)snprintf(text, room, "%s", bound_texts[bucket]); /* It fits. */
 }
 
-static void put_delays(struct fcap_buffer *page, const char *name,
-                       const struct fcap_delay_histogram *histogram,
-                       struct fcap_metrics_label worker)
+static void text_of_delay_bound(size_t bucket, char *text, size_t room)
 {
-    uint64_t sum_ms = fcap_counter_read(&histogram->sum_ms);
+    int64_t bound_ms = fcap_delay_bound_ms(bucket);
+    (void)snprintf(text, room, "%" PRId64 ".%03" PRId64, bound_ms / 1000,
+                   bound_ms % 1000); /* It fits. */
+}
+
+static const struct buckets histogram_buckets = {FCAP_HISTOGRAM_BOUNDS_COUNT, text_of_bound,
+                                                 1000000, 6};
+static const struct buckets delay_buckets = {FCAP_DELAY_BUCKETS, text_of_delay_bound, 1000, 3};
+
+/* `counts` holds one more than there are bounds. */
+static void put_histogram(struct fcap_buffer *page, const char *name, const struct buckets *buckets,
+                          const uint64_t *counts, const uint64_t *sum,
+                          struct fcap_metrics_label worker)
+{
+    /* The worker may add meanwhile: sum and buckets are then a few values apart. */
+    uint64_t sum_now = fcap_counter_read(sum);
     uint64_t count = 0;
-    for (size_t i = 0; i <= FCAP_DELAY_BUCKETS; i++) {
+    for (size_t i = 0; i <= buckets->bounds_count; i++) {
         char bound[24] = "+Inf";
-        if (i < FCAP_DELAY_BUCKETS) {
-            int64_t bound_ms = fcap_delay_bound_ms(i);
-            (void)snprintf(bound, sizeof bound, "%" PRId64 ".%03" PRId64, bound_ms / 1000,
-                           bound_ms % 1000); /* It fits. */
+        if (i < buckets->bounds_count) {
+            buckets->text_of(i, bound, sizeof bound);
         }
         const struct fcap_metrics_label labels[2] = {worker, {"le", bound}};
-        count += fcap_counter_read(&histogram->counts[i]);
+        count += fcap_counter_read(&counts[i]);
         put_name(page, name, "_bucket", labels, 2);
         put_unsigned(page, count);
     }
     put_name(page, name, "_sum", &worker, 1);
-    put_decimal(page, (int64_t)sum_ms, 1000, 3);
+    put_decimal(page, (int64_t)sum_now, buckets->unit, buckets->digits);
     put_name(page, name, "_count", &worker, 1);
     put_unsigned(page, count);
 }
@@ -302,9 +307,9 @@ static void put_all_delays(struct fcap_buffer *page,
         head_of(page, &delay_families[i]);
         for (size_t k = 0; k < count; k++) {
             const char *place = (const char *)&workers[k]->delays + delay_families[i].offset;
-            put_delays(page, delay_families[i].name,
-                       (const struct fcap_delay_histogram *)(const void *)place,
-                       label_of_worker(k, text, sizeof text));
+            const struct fcap_delay_histogram *delays = (const void *)place;
+            put_histogram(page, delay_families[i].name, &delay_buckets, delays->counts,
+                          &delays->sum_ms, label_of_worker(k, text, sizeof text));
         }
     }
     head_of(page, &stages);
@@ -326,7 +331,8 @@ static void put_worker(struct fcap_buffer *page, const struct family *family,
 {
     if (strcmp(family->type, "histogram") == 0) {
         const char *place = (const char *)metrics + family->offset;
-        put_histogram(page, family->name, (const struct fcap_histogram *)(const void *)place,
+        const struct fcap_histogram *histogram = (const void *)place;
+        put_histogram(page, family->name, &histogram_buckets, histogram->counts, &histogram->sum_us,
                       worker);
     } else if (strcmp(family->type, "gauge") == 0) {
         const char *place = (const char *)&metrics->gauges + family->offset;
