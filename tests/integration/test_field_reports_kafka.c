@@ -24,14 +24,11 @@ static const char more[] = "shutdown:\n  deadline: 10s\n";
 static struct run_fixture fixture;
 static struct daemon_process other; /* a second fcapd with a state of its own */
 static struct kafka_proxy *proxy;
-static char brokers[64];
 
 static int setup(void **unused)
 {
     (void)unused;
-    (void)snprintf(brokers, sizeof brokers, "%s", kafka_test_brokers());
-    proxy = kafka_proxy_start(brokers);
-    assert_int_equal(setenv("FCAP_TEST_BROKERS", kafka_proxy_address(proxy), 1), 0);
+    proxy = kafka_proxy_insert();
     run_fixture_init(&fixture, "[1h]", hours, more);
     return 0;
 }
@@ -44,9 +41,8 @@ static int teardown(void **unused)
     daemon_process_done(&other);
     other = (struct daemon_process){0};
     run_fixture_done(&fixture);
-    kafka_proxy_stop(proxy);
+    kafka_proxy_remove(proxy);
     proxy = NULL;
-    assert_int_equal(setenv("FCAP_TEST_BROKERS", brokers, 1), 0);
     return 0;
 }
 

@@ -23,14 +23,11 @@
 static const struct run_window hours[] = {{"1h", 3600000}, {NULL, 0}};
 static struct run_fixture fixture;
 static struct kafka_proxy *proxy;
-static char brokers[64];
 
 static int setup(void **unused)
 {
     (void)unused;
-    (void)snprintf(brokers, sizeof brokers, "%s", kafka_test_brokers());
-    proxy = kafka_proxy_start(brokers);
-    assert_int_equal(setenv("FCAP_TEST_BROKERS", kafka_proxy_address(proxy), 1), 0);
+    proxy = kafka_proxy_insert();
     run_fixture_init(&fixture, "[1h]", hours, "");
     return 0;
 }
@@ -39,8 +36,7 @@ static int teardown(void **unused)
 {
     (void)unused;
     run_fixture_done(&fixture);
-    kafka_proxy_stop(proxy);
-    assert_int_equal(setenv("FCAP_TEST_BROKERS", brokers, 1), 0);
+    kafka_proxy_remove(proxy);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "lib/kafka_proxy.h"
 
+#include "lab/kafka_broker.h"
 #include "lab/lab.h"
 
 #include <arpa/inet.h>
@@ -418,6 +419,23 @@ void kafka_proxy_stop(struct kafka_proxy *proxy)
     (void)close(proxy->listener);
     (void)pthread_mutex_destroy(&proxy->lock);
     free(proxy);
+}
+
+struct kafka_proxy *kafka_proxy_insert(void)
+{
+    struct kafka_proxy *proxy = kafka_proxy_start(kafka_test_brokers());
+    lab_check(setenv("FCAP_TEST_BROKERS", proxy->address, 1) == 0);
+    return proxy;
+}
+
+void kafka_proxy_remove(struct kafka_proxy *proxy)
+{
+    char brokers[32];
+    if (proxy != NULL) {
+        (void)snprintf(brokers, sizeof brokers, "127.0.0.1:%u", proxy->broker_port);
+        kafka_proxy_stop(proxy);
+        lab_check(setenv("FCAP_TEST_BROKERS", brokers, 1) == 0);
+    }
 }
 
 const char *kafka_proxy_address(const struct kafka_proxy *proxy)

@@ -17,6 +17,10 @@ struct kafka_proxy;
 struct kafka_proxy *kafka_proxy_start(const char *broker);
 /* NULL is fine. */
 void kafka_proxy_stop(struct kafka_proxy *proxy);
+/* Starts one in front of kafka_test_brokers(), which from now on names the proxy. */
+struct kafka_proxy *kafka_proxy_insert(void);
+/* Undoes that. NULL is fine. */
+void kafka_proxy_remove(struct kafka_proxy *proxy);
 const char *kafka_proxy_address(const struct kafka_proxy *proxy);
 
 /* Nothing goes through any more; connections stay open, new ones get no answer. */

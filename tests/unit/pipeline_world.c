@@ -27,6 +27,20 @@ void pipeline_world_done(void)
     fake_topic_done(&world.topic);
 }
 
+int pipeline_world_setup(void **unused)
+{
+    (void)unused;
+    pipeline_world_init(1);
+    return 0;
+}
+
+int pipeline_world_teardown(void **unused)
+{
+    (void)unused;
+    pipeline_world_done();
+    return 0;
+}
+
 void pipeline_world_settings(struct fcap_settings *settings)
 {
     fcap_settings_default(settings);

@@ -30,6 +30,9 @@ extern struct pipeline_world world;
 void pipeline_world_init(int32_t partitions);
 /* Ends the process, if one runs, and everything else. */
 void pipeline_world_done(void);
+/* The same as a test's setup, with one partition, and its teardown. */
+int pipeline_world_setup(void **unused);
+int pipeline_world_teardown(void **unused);
 /* Settings of a process with one window of an hour, named 1h. */
 void pipeline_world_settings(struct fcap_settings *settings);
 /* Starts a process that is given every partition. `decoder` is borrowed. */

@@ -48,20 +48,6 @@ static void step(int count)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    pipeline_world_init(1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    pipeline_world_done();
-    return 0;
-}
-
 static const struct fcap_delay_histogram *freshness(void)
 {
     return &fcap_pipeline_delays(world.pipeline)->freshness_seconds;
@@ -242,19 +228,20 @@ static void measures_one_step_of_sixteen_for_all(void **state)
     }
 }
 
+#define WORLD_TEST(function)                                                                       \
+    cmocka_unit_test_setup_teardown(function, pipeline_world_setup, pipeline_world_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(puts_every_delay_into_its_bucket),
-        cmocka_unit_test_setup_teardown(counts_from_the_timestamp_to_the_answer, setup, teardown),
-        cmocka_unit_test_setup_teardown(counts_on_when_redis_refuses, setup, teardown),
-        cmocka_unit_test_setup_teardown(counts_from_the_end_of_the_window, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_expiry_waits_a_little_for_the_next, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_expiry_goes_with_what_is_seen_meanwhile, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(neither_a_drain_nor_a_clock_set_back_waits, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(measures_one_step_of_sixteen_for_all, setup, teardown),
+        WORLD_TEST(counts_from_the_timestamp_to_the_answer),
+        WORLD_TEST(counts_on_when_redis_refuses),
+        WORLD_TEST(counts_from_the_end_of_the_window),
+        WORLD_TEST(an_expiry_waits_a_little_for_the_next),
+        WORLD_TEST(an_expiry_goes_with_what_is_seen_meanwhile),
+        WORLD_TEST(neither_a_drain_nor_a_clock_set_back_waits),
+        WORLD_TEST(measures_one_step_of_sixteen_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,20 +56,6 @@ static void close_pipeline(void)
     pipeline_world_kill();
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    pipeline_world_init(1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    pipeline_world_done();
-    return 0;
-}
-
 static void add_event(int64_t time_ms)
 {
     pipeline_world_add(0, "u", "v", time_ms);
@@ -337,19 +323,20 @@ static void test_a_look_leaves_no_trace(void **state)
     close_pipeline();
 }
 
+#define WORLD_TEST(function)                                                                       \
+    cmocka_unit_test_setup_teardown(function, pipeline_world_setup, pipeline_world_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_look_leaves_no_trace, setup_two, teardown),
-        cmocka_unit_test_setup_teardown(test_a_shown_window_is_kept_up_after_a_gap, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_a_window_that_was_never_shown_is_held_back, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_stays_of_an_erased_user, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_an_erased_user_may_come_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_redo_shows_that_it_lives, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_revoke_after_a_vain_drain_does_not_wait, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_look_leaves_no_trace, setup_two,
+                                        pipeline_world_teardown),
+        WORLD_TEST(test_a_shown_window_is_kept_up_after_a_gap),
+        WORLD_TEST(test_a_window_that_was_never_shown_is_held_back),
+        WORLD_TEST(test_nothing_stays_of_an_erased_user),
+        WORLD_TEST(test_an_erased_user_may_come_back),
+        WORLD_TEST(test_redo_shows_that_it_lives),
+        WORLD_TEST(test_a_revoke_after_a_vain_drain_does_not_wait),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
 }
