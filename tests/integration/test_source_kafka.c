@@ -1,4 +1,5 @@
 /* The Kafka source on a real broker: what the contract suite (tests/contract) does not reach. */
+#include "../../src/adapters/source_kafka_internal.h"
 #include "source_kafka_fixture.h"
 #include "lab/lab.h"
 
@@ -227,6 +228,30 @@ static void test_partitions_added(void **state)
     assert_int_equal(recorder_owned(&f.recorder), 4);
     assert_int_equal(f.recorder.partitions[3].last_start.partition_count, 4);
     assert_int_equal(f.recorder.partitions[0].revoked_count, 0);
+    close_clean(source, &f.recorder);
+}
+
+/* Partitions that nobody owns: the member does not see new ones for minutes, and its helper, which
+ * looks with each look-up, finds that the group, though stable, leaves them out. */
+static void test_partitions_without_owner(void **state)
+{
+    (void)state;
+    set_up(2);
+    f.settings.metadata_refresh_ms = 600000;
+    struct fcap_source_kafka *source = open_with(&f.settings);
+    struct fcap_source *port = fcap_source_kafka_port(source);
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
+                                    recorder_started(&f.recorder) == 2));
+    kafka_add_partitions(f.brokers, f.topic, 4);
+    kafka_watch_error(source, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART); /* A reason for one. */
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
+                                    snapshot_of(source).topic_partitions == 4));
+    assert_int_equal(recorder_owned(&f.recorder), 2);
+    assert_int_equal(snapshot_of(source).rejoins, 0);
+    assert_true(RECORDER_POLL_UNTIL(port, &f.recorder, plenty, DEADLINE_MS,
+                                    recorder_started(&f.recorder) == 4));
+    assert_int_equal(snapshot_of(source).rejoins, 1);
+    assert_int_equal(snapshot_of(source).lost, 0);
     close_clean(source, &f.recorder);
 }
 
@@ -460,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_revoked_while_looked_up),
         cmocka_unit_test(test_topic_created_later),
         cmocka_unit_test(test_partitions_added),
+        cmocka_unit_test(test_partitions_without_owner),
         cmocka_unit_test(test_retention_overtakes),
         cmocka_unit_test(test_progress_group),
         cmocka_unit_test(test_fairness),
