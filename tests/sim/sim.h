@@ -180,13 +180,18 @@ struct sim_lineage {
     uint8_t *decisions; /* by noted record, enum sim_decision */
     size_t capacity;
     int life; /* of the log that its offsets speak of */
-    int born; /* in which life it began */
     struct sim_switch {
         uint64_t commit; /* commits after this one speak of the next life */
         int before;
     } switches[SIM_SWITCHES_MAX];
     size_t switch_count;
     bool may_double; /* nothing was left to compare with: records may have been read twice */
+};
+
+/* How far a state is. */
+struct sim_moment {
+    int64_t clock_ms;
+    int64_t next; /* noted */
 };
 
 enum sim_decision {
@@ -400,10 +405,12 @@ bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage);
 bool sim_life_is_same_below(const struct sim_world *world, int partition,
                             const struct sim_lineage *lineage, int64_t offset);
-/* A key may come from a log that is no more and that this state never read: what a state that began
- * empty in the new one does not name stays until it expires. */
+/* A key may come from a log that is no more, shown by an owner or a run whose state this one never
+ * had: where this state names nothing of the user, it stays until it expires. A state that knows a
+ * mark of that log is told the gap, and its windows are ready when the key has expired; one that
+ * has none cannot tell (docs/decisions/0007). */
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
-                       int64_t newest_ms);
+                       int64_t newest_ms, const struct sim_moment *moment);
 void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,
                      uint64_t commit);
 

@@ -102,7 +102,6 @@ void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *
                     int64_t offset)
 {
     lineage->life = newest_life(world, partition);
-    lineage->born = lineage->life;
     lineage->switch_count = 0;
     lineage->may_double = false;
     sim_lineage_begin(world, lineage, sim_noted(world, partition, lineage->life, offset));
@@ -135,15 +134,48 @@ bool sim_life_is_same_below(const struct sim_world *world, int partition,
            last_below(world, partition, &lives[newest_life(world, partition)], offset);
 }
 
-bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
-                       int64_t newest_ms)
+/* Something of the user that was read may still be in the state at T. */
+static bool is_named(const struct sim_world *world, int user, const struct sim_lineage *lineage,
+                     const struct sim_moment *moment)
 {
     const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
     const struct sim_offsets *mine = &world->by_user[user];
-    for (size_t i = 0; i < mine->count && lineage->born > 0; i++) {
-        size_t noted = (size_t)mine->offsets[i];
-        if (log->records[noted].time_ms == newest_ms && noted < lineage->capacity &&
-            lineage->decisions[noted] == SIM_UNREAD) {
+    int64_t since = moment->clock_ms - sim_longest(world);
+    for (size_t i = 0; i < mine->count && mine->offsets[i] < moment->next; i++) {
+        int64_t noted = mine->offsets[i];
+        const struct sim_record *record = &log->records[noted];
+        bool is_late =
+            (record->kind == SIM_EVENT ? record->time_ms : record->timestamp_ms) <= since;
+        bool was_read =
+            (size_t)noted >= lineage->capacity || lineage->decisions[noted] == SIM_ACCEPTED;
+        if (noted >= lineage->start && was_read && !is_late) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_in_life(const struct sim_life *life, int64_t noted)
+{
+    for (size_t i = 0; i < life->count; i++) {
+        if (life->noted[i] == noted) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
+                       int64_t newest_ms, const struct sim_moment *moment)
+{
+    int partition = sim_partition_of(world, user);
+    const struct sim_log *log = &world->logs[partition];
+    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_life *life = &world->lives[partition][lineage->life];
+    for (size_t i = 0; i < mine->count && !is_named(world, user, lineage, moment); i++) {
+        int64_t noted = mine->offsets[i];
+        if (log->records[noted].time_ms == newest_ms && (size_t)noted < lineage->capacity &&
+            lineage->decisions[noted] == SIM_UNREAD && !is_in_life(life, noted)) {
             return true;
         }
     }
