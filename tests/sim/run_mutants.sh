@@ -1,8 +1,8 @@
 #!/bin/sh
 # Every planted fault must be caught. Usage: run_mutants.sh path/to/sim_mutants
 set -eu
-seeds=6000
+seeds=10000
 if [ "${FCAP_TEST_FULL:-0}" = 1 ]; then
-    seeds=10000
+    seeds=20000
 fi
 exec "$1" --seeds "$seeds" --jobs "${FCAP_TEST_JOBS:-1}"
