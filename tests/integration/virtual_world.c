@@ -234,6 +234,7 @@ struct virtual_world *virtual_world_make(void)
     fcap_settings_default(&world->settings);
     world->settings.profile = "test";
     world->settings.key_pattern = "fc:{%u}:%w";
+    world->settings.expiry_hold_ms = 0; /* Time stands still until all is settled. */
     world->partition_count = 1;
     world->tokens = calloc(TOKENS_MAX, sizeof *world->tokens);
     world->clock_port = (struct virtual_clock){{clock_now, clock_monotonic}, world};
