@@ -188,10 +188,10 @@ struct sim_lineage {
     bool may_double; /* nothing was left to compare with: records may have been read twice */
 };
 
-/* How far a state is. */
+/* What a window holds of a state: records below `next` (noted) with later times. */
 struct sim_moment {
-    int64_t clock_ms;
-    int64_t next; /* noted */
+    int64_t since_ms;
+    int64_t next;
 };
 
 enum sim_decision {
@@ -405,10 +405,10 @@ bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage);
 bool sim_life_is_same_below(const struct sim_world *world, int partition,
                             const struct sim_lineage *lineage, int64_t offset);
-/* A key may come from a log that is no more, shown by an owner or a run whose state this one never
- * had: where this state names nothing of the user, it stays until it expires. A state that knows a
- * mark of that log is told the gap, and its windows are ready when the key has expired; one that
- * has none cannot tell (docs/decisions/0007). */
+/* A key may show records that this state passed over with a log that is no more: another owner or
+ * an earlier run had read them. Where this state has nothing of the user in the window, it stays
+ * until it expires. A state that knows a mark of that log is told the gap, and its windows are
+ * ready when the key has expired; one that has none cannot tell (docs/decisions/0007). */
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                        int64_t newest_ms, const struct sim_moment *moment);
 void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,

@@ -369,7 +369,8 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
         return;
     }
     int64_t newest = seen.pxat + 1 - world->settings.windows[window].length_ms;
-    struct sim_moment last = {range->clock_to, range->next_to};
+    struct sim_moment last = {range->clock_to - world->settings.windows[window].length_ms,
+                              range->next_to};
     if (seen.present && sim_life_is_stray(world, user, lineage, newest, &last)) {
         return;
     }

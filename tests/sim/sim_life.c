@@ -134,18 +134,17 @@ bool sim_life_is_same_below(const struct sim_world *world, int partition,
            last_below(world, partition, &lives[newest_life(world, partition)], offset);
 }
 
-/* Something of the user that was read may still be in the state at T. */
+/* Something of the user that was read may still count in the window. */
 static bool is_named(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                      const struct sim_moment *moment)
 {
     const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
     const struct sim_offsets *mine = &world->by_user[user];
-    int64_t since = moment->clock_ms - sim_longest(world);
     for (size_t i = 0; i < mine->count && mine->offsets[i] < moment->next; i++) {
         int64_t noted = mine->offsets[i];
         const struct sim_record *record = &log->records[noted];
-        bool is_late =
-            (record->kind == SIM_EVENT ? record->time_ms : record->timestamp_ms) <= since;
+        bool is_late = (record->kind == SIM_EVENT ? record->time_ms : record->timestamp_ms) <=
+                       moment->since_ms;
         bool was_read =
             (size_t)noted >= lineage->capacity || lineage->decisions[noted] == SIM_ACCEPTED;
         if (noted >= lineage->start && was_read && !is_late) {
@@ -155,27 +154,16 @@ static bool is_named(const struct sim_world *world, int user, const struct sim_l
     return false;
 }
 
-static bool is_in_life(const struct sim_life *life, int64_t noted)
-{
-    for (size_t i = 0; i < life->count; i++) {
-        if (life->noted[i] == noted) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                        int64_t newest_ms, const struct sim_moment *moment)
 {
-    int partition = sim_partition_of(world, user);
-    const struct sim_log *log = &world->logs[partition];
+    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
     const struct sim_offsets *mine = &world->by_user[user];
-    const struct sim_life *life = &world->lives[partition][lineage->life];
-    for (size_t i = 0; i < mine->count && !is_named(world, user, lineage, moment); i++) {
+    bool may_be = lineage->life > 0 && !is_named(world, user, lineage, moment);
+    for (size_t i = 0; i < mine->count && may_be; i++) {
         int64_t noted = mine->offsets[i];
         if (log->records[noted].time_ms == newest_ms && (size_t)noted < lineage->capacity &&
-            lineage->decisions[noted] == SIM_UNREAD && !is_in_life(life, noted)) {
+            lineage->decisions[noted] == SIM_UNREAD) {
             return true;
         }
     }

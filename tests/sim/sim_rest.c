@@ -69,7 +69,7 @@ static void check_one(struct rest *rest, int user, size_t window)
     if (!present && any && newest + length - 1 < world->redis_latest_ms) {
         return; /* Gone by the server's clock, which is ahead. */
     }
-    struct sim_moment now = {rest->report->clock_ms, rest->report->next_offset};
+    struct sim_moment now = {rest->report->clock_ms - length, rest->report->next_offset};
     if (present && !any && sim_life_is_stray(world, user, rest->lineage, pxat + 1 - length, &now)) {
         return;
     }
