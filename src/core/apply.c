@@ -24,7 +24,7 @@ static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_rec
 static void note_position(struct fcap_task *task, const struct fcap_record *record)
 {
     struct fcap_meta *meta = &task->meta;
-    if ((task->start_is_cut || task->after_gap) && record->timestamp_ms >= 0) {
+    if ((task->start_is_cut || task->after_gap) && record->timestamp_ms >= USABLE_FROM_MS) {
         /* What lay before this record is missing, and nothing else; as in the initial seek,
          * timestamps may be out of order by the slack. */
         const struct fcap_settings *settings = &task->pipeline->settings;
