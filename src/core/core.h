@@ -320,6 +320,12 @@ static inline int64_t shortest_configured(const struct fcap_settings *settings)
     return shortest;
 }
 
+/* Users that wait to be sent, those apart that are held back. */
+static inline size_t push_waiting(const struct fcap_pipeline *pipeline)
+{
+    return pipeline->first.count + pipeline->second.count;
+}
+
 /* The later of the wall clock and Redis TIME: whichever of them is behind, this one is not. */
 int64_t core_latest_ms(const struct fcap_pipeline *pipeline);
 

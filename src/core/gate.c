@@ -318,7 +318,7 @@ static enum fcap_status full_step(struct fcap_task *task)
         begin_full(task, windows);
     }
     if (!full->scanned) {
-        bool room = pipeline->first.count + pipeline->second.count < SCAN_USERS * 4 && !task->stale;
+        bool room = push_waiting(pipeline) < SCAN_USERS * 4 && !task->stale;
         return room ? scan_on(task) : FCAP_OK;
     }
     if (pipeline->mark_done >= full->mark) {

@@ -283,7 +283,7 @@ static const char *find_stall(struct fcap_pipeline *pipeline)
     if (pipeline->open_count >= settings->commit_events * 2) {
         return "commits wait";
     }
-    if (pipeline->first.count + pipeline->second.count > settings->push_backlog_max) {
+    if (push_waiting(pipeline) > settings->push_backlog_max) {
         return "values wait to be sent";
     }
     if (fcap_cache_user_bytes(&pipeline->cache) >
@@ -316,7 +316,7 @@ static enum fcap_status serve_source(struct fcap_pipeline *pipeline, int wait_ms
 static bool has_room(const struct fcap_pipeline *pipeline)
 {
     const struct fcap_settings *settings = &pipeline->settings;
-    return pipeline->first.count + pipeline->second.count <= settings->push_backlog_max &&
+    return push_waiting(pipeline) <= settings->push_backlog_max &&
            fcap_cache_user_bytes(&pipeline->cache) <=
                settings->cache_bytes + settings->cache_bytes / 8;
 }
@@ -367,8 +367,7 @@ static int source_patience_ms(const struct fcap_pipeline *pipeline, int wait_ms)
     if (has_flights(pipeline)) {
         return 0;
     }
-    bool busy =
-        pipeline->first.head != NULL || pipeline->second.head != NULL || pipeline->commit_count > 0;
+    bool busy = push_waiting(pipeline) > 0 || pipeline->commit_count > 0;
     return busy && wait_ms > 1 ? 1 : wait_ms;
 }
 
@@ -446,8 +445,7 @@ static bool is_drained(const struct fcap_pipeline *pipeline)
         pipeline->changed || pipeline->letter.active) {
         return false;
     }
-    return pipeline->first.head == NULL && pipeline->second.head == NULL &&
-           pipeline->held.head == NULL;
+    return push_waiting(pipeline) + pipeline->held.count == 0;
 }
 
 enum fcap_status fcap_pipeline_drain(struct fcap_pipeline *pipeline, int64_t deadline_ms)
@@ -553,7 +551,7 @@ void fcap_pipeline_sizes(const struct fcap_pipeline *pipeline,
         .cache_bytes = pipeline->cache.bytes,
         .cache_users = pipeline->cache.count,
         .dirty_users = pipeline->dirty_count,
-        .push_backlog = pipeline->first.count + pipeline->second.count + pipeline->held.count,
+        .push_backlog = push_waiting(pipeline) + pipeline->held.count,
         .flights = (size_t)(pipeline->flight_next - pipeline->flight_first),
         .commits_in_flight = pipeline->commit_count,
         .open_events = pipeline->open_count,
