@@ -23,16 +23,25 @@ static void pause_ms(long ms)
     (void)nanosleep(&time, NULL);
 }
 
-/* Two workers; number 1 beats for beats_ms, number 0 for ever. Exits with 0 after 10 s. */
-static pid_t start(long beats_ms, long end_ms)
+/* A child that says nothing and dies with the test. */
+static pid_t fork_quietly(void)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+    }
+    return pid;
+}
+
+/* Two workers; number 1 beats for beats_ms, number 0 for ever. Exits with 0 after 10 s. */
+static pid_t start(long beats_ms, long end_ms)
+{
+    pid_t pid = fork_quietly();
     if (pid > 0) {
         return pid;
     }
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
     struct fcap_board *board = fcap_board_open(2);
     struct fcap_watchdog *watchdog = fcap_watchdog_open(board, STILL_MS);
     if (end_ms > 0) {
@@ -50,13 +59,10 @@ static pid_t start(long beats_ms, long end_ms)
 
 static pid_t start_settled(size_t workers, long end_ms)
 {
-    pid_t pid = fork();
-    assert_true(pid >= 0);
+    pid_t pid = fork_quietly();
     if (pid > 0) {
         return pid;
     }
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
     struct fcap_watchdog *watchdog = fcap_watchdog_open(fcap_board_open(2), 100000);
     fcap_watchdog_expect_end(watchdog, end_ms);
     for (size_t i = 0; i < workers; i++) {
