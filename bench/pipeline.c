@@ -1,9 +1,10 @@
 /* fcapd-bench pipeline: see pipeline.h.
  *
  * 1. The daemon starts on an empty topic and opens its gates. Then events are produced as fast as
- *    they go, up to a backlog that is kept until the end; the drained rate is their number by the
- *    time until all have been shown, producer, broker and Redis at work on the same cores. Counted
- *    until the last event has left the last window.
+ *    they go, up to a backlog that is kept until the end. When that has gone on for the longest
+ *    window, events leave every window as fast as they come; the drained rate is what is counted a
+ *    second from then on, producer, broker and Redis at work on the same cores. CPU and writes are
+ *    counted from the first event until the last has left the last window.
  * 2. Fixed rates, shares of the drained one. Before half of it is measured, it has gone on for as
  *    long as the longest window, so that expiries come as fast as events.
  * 3. Every key is compared with the definition.
@@ -41,7 +42,7 @@ struct rate_row {
 
 struct results {
     struct span drain; /* until everything has left */
-    double drain_s;    /* until everything was shown */
+    double drained;    /* events a second, while as many leave each window */
     struct rate_row rates[PIPELINE_RATES_MAX];
     struct span catch_up;
     double catch_up_s;
@@ -79,27 +80,32 @@ static void await_wall(int64_t until_ms)
     }
 }
 
+/* Adds to the backlog, and waits until there is room for more. */
+static void add_backlog(struct world *world, uint64_t events, struct reading *reading)
+{
+    feed_burst(world->feed, events);
+    await_records(world, (double)feed_count(world->feed) - BACKLOG, UINT32_MAX, reading);
+}
+
 static void run_drain(struct world *world, struct results *results)
 {
-    struct reading shown;
+    struct reading full;
+    struct reading last;
     take(world, &results->drain.before);
-    double begun_s = (double)lab_monotonic_ms() / 1000;
+    int64_t full_ms = lab_monotonic_ms() + world->options.windows_ms[PIPELINE_WINDOWS - 1];
+    do {
+        add_backlog(world, PART, &full);
+    } while (lab_monotonic_ms() < full_ms);
     for (uint64_t left = world->options.events; left > 0;) {
         uint64_t part = left < PART ? left : PART;
-        feed_burst(world->feed, part);
+        add_backlog(world, part, &last);
         left -= part;
-        await_records(world, (double)feed_count(world->feed) - BACKLOG, UINT32_MAX, &shown);
     }
-    await_records(world, (double)world->options.events, STEP_USERS, &shown);
-    results->drain_s = shown.wall_s - begun_s;
+    results->drained = (last.records - full.records) / (last.wall_s - full.wall_s);
+    await_records(world, (double)feed_count(world->feed), STEP_USERS, &last);
     await_wall(feed_newest_ms(world->feed) + world->options.windows_ms[PIPELINE_WINDOWS - 1] +
                SETTLE_MS);
     take(world, &results->drain.after);
-}
-
-static double drained_rate(const struct world *world, const struct results *results)
-{
-    return (double)world->options.events / results->drain_s;
 }
 
 static void run_rate(struct world *world, struct rate_row *row, double drained)
@@ -227,7 +233,7 @@ static void print_table(const struct world *world, const struct results *results
     (void)printf("%-14s %8s %7s %27s %7s %7s  %5s %5s %5s  %5s %5s %5s  %6s %6s %8s\n", "",
                  "a second", "us/ev", "us CPU an event", "/ev", "/ev", "p50", "p99", "p99.9", "p50",
                  "p99", "p99.9", "redis", "broker", "producer");
-    print_span("backlog", &results->drain, drained_rate(world, results));
+    print_span("backlog", &results->drain, results->drained);
     for (size_t i = 0; i < world->options.rate_count; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "rate %u %%", results->rates[i].percent);
@@ -284,8 +290,8 @@ static void print_json(const struct world *world, const struct results *results)
     const struct rate_row *row = half(world, results);
     (void)printf("{\"daemon_cpu_us_per_event\":%.2f,\"events_per_second\":%.0f,"
                  "\"redis_writes_per_event\":%.3f,\"expiries_per_event\":%.3f",
-                 cpu_us(&results->drain), drained_rate(world, results),
-                 writes_per_event(&results->drain), expiries_per_event(&results->drain));
+                 cpu_us(&results->drain), results->drained, writes_per_event(&results->drain),
+                 expiries_per_event(&results->drain));
     json_delays("freshness", &row->span.before.freshness, &row->span.after.freshness);
     json_delays("expiry_lateness", &row->span.before.lateness, &row->span.after.lateness);
     (void)printf(",\"keys_compared\":%" PRIu64 ",\"keys_absent\":%" PRIu64
@@ -293,7 +299,7 @@ static void print_json(const struct world *world, const struct results *results)
                  ",\"value_bytes\":%zu,\"rows\":[",
                  results->check.compared, results->check.absent, results->check.mismatches,
                  world->options.users, feed_count(world->feed), world->options.value_bytes);
-    json_span("backlog", &results->drain, drained_rate(world, results));
+    json_span("backlog", &results->drain, results->drained);
     for (size_t i = 0; i < world->options.rate_count; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "rate %u%%", results->rates[i].percent);
@@ -337,7 +343,7 @@ static void run(struct world *world, struct results *results)
     world_start(world);
     say("a backlog, and until all of it has left the windows");
     run_drain(world, results);
-    double drained = drained_rate(world, results);
+    double drained = results->drained;
     for (size_t i = 0; i < world->options.rate_count; i++) {
         (void)fprintf(stderr, "fcapd-bench pipeline: %u %% of %.0f events a second\n",
                       world->options.rates[i], drained);

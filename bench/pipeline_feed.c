@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS 2
-#define BLOCK   (1u << 16) /* events of one piece of memory: none of them moves */
+#define TICK_MS   2
+#define LINGER_MS 15         /* as a producer that minds its broker has it; counts as a delay */
+#define BLOCK     (1u << 16) /* events of one piece of memory: none of them moves */
 
 struct feed {
     struct kafka_producer *producer;
@@ -45,7 +46,7 @@ struct feed *feed_open(const struct pipeline_options *options, const char *broke
         .session_length = 8,
         .value_bytes = options->value_bytes,
     });
-    feed->producer = kafka_producer_open(brokers, topic, NULL, NULL);
+    feed->producer = kafka_producer_open_linger(brokers, topic, LINGER_MS);
     kafka_producer_listen(feed->producer, on_acknowledged, feed);
     return feed;
 }

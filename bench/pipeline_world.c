@@ -102,7 +102,7 @@ static void find_redis(struct world *world)
 static void find_kafka(struct world *world)
 {
     if (world->options.brokers == NULL) {
-        world->broker = kafka_broker_start();
+        world->broker = kafka_broker_start_long();
     }
     (void)snprintf(world->brokers, sizeof world->brokers, "%s",
                    world->broker != NULL ? kafka_broker_address(world->broker)

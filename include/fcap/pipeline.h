@@ -95,6 +95,14 @@ void fcap_pipeline_close(struct fcap_pipeline *pipeline);
  * fcap_pipeline_error says why. */
 enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms) FCAP_MUST_USE;
 
+/* Whether the next step may wait a little for the sake of merging: the last one did much, left
+ * nothing over, and every gate is open. What comes meanwhile is then written once for each user
+ * instead of once for each event. */
+bool fcap_pipeline_may_linger(const struct fcap_pipeline *pipeline);
+
+/* Between two steps: takes the sink's answers and lets it write what it holds, without waiting. */
+void fcap_pipeline_settle(struct fcap_pipeline *pipeline);
+
 /* Steps without taking records until everything is projected and committed, all changed records
  * written, or until `deadline_ms` on the monotonic clock. TIMEOUT: something is left; a restart
  * reads it again, and a revoke before the next step waits for nothing. */

@@ -33,7 +33,7 @@ struct fcap_source_kafka_settings {
     size_t property_count;
     int64_t queues_bytes;      /* memory of all partition queues of this member; default 64 MiB */
     int32_t partitions_max;    /* how many partitions it may own; shares queues_bytes; default 8 */
-    int fetch_wait_ms;         /* how long the broker may hold an empty fetch; default 100 */
+    int fetch_wait_ms;         /* how long the broker may hold a fetch for more; default 10 */
     int session_timeout_ms;    /* default 45000 */
     int heartbeat_interval_ms; /* default session timeout / 15, at most 3000 */
     int max_poll_interval_ms;  /* default 300000; at least the session timeout */

@@ -151,7 +151,10 @@ static enum fcap_status set_member(rd_kafka_conf_t *conf,
         {"max.poll.interval.ms",
          max_poll_ms > config->session_timeout_ms ? max_poll_ms : config->session_timeout_ms},
         {"topic.metadata.refresh.interval.ms", config->metadata_refresh_ms},
-        {"fetch.wait.max.ms", or_default(settings->fetch_wait_ms, 100)},
+        /* One answer to each fetch holds what came in a moment, not what one producer sent. Half of
+         * what may come at once is always enough, so a backlog is never waited for. */
+        {"fetch.wait.max.ms", or_default(settings->fetch_wait_ms, 10)},
+        {"fetch.min.bytes", fetch_bytes / 2},
         {"queued.max.messages.kbytes", queue_kbytes},
         {"fetch.message.max.bytes", fetch_bytes},
         /* The limit in bytes is the one that counts: a low limit in messages is a second way to

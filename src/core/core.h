@@ -278,6 +278,9 @@ struct fcap_pipeline {
 
     size_t records_left; /* of this step */
     size_t work_left;
+    uint64_t flight_before; /* the first push of this step */
+    size_t timers_read;     /* from buckets, in this step */
+    bool left_over;         /* T could not move as far as it may */
     bool backpressure;
     const char *stall;
     bool draining;

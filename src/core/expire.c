@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_COST 16 /* a look into an empty bucket costs about as much as this many events */
+#define LOOK_COST 16  /* a look into an empty bucket costs about as much as this many events */
+#define READ_COST 200 /* beginning to read a bucket, in events read from it */
 
 static void spend(struct fcap_pipeline *pipeline, size_t work)
 {
@@ -111,6 +112,7 @@ static enum fcap_status advance(struct fcap_task *task, size_t window, int64_t f
             }
             timeline->through_ms = bucket + task->meta.bucket_ms - 1;
             timeline->loaded = true;
+            pipeline->timers_read += timeline->count + READ_COST;
         }
         while (timeline->next < timeline->count &&
                timeline->events[timeline->next].time_ms <= due) {
@@ -168,10 +170,37 @@ static enum fcap_status move_clock(struct fcap_task *task, int64_t clock, int64_
     return FCAP_OK;
 }
 
+/* How far T may move before a bucket of timers must be read. */
+static int64_t read_through(const struct fcap_task *task)
+{
+    int64_t through = INT64_MAX;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        const struct timeline *timeline = &task->timelines[i];
+        int64_t last = timeline->through_ms + task->meta.windows[i].length_ms;
+        last = timeline->loaded ? last : task->meta.clock_ms;
+        through = last < through ? last : through;
+    }
+    return through;
+}
+
+/* All tasks come to the end of a bucket in the same moment, and reading the next ones takes as
+ * long as many steps. When others have read much in this step, a task waits for the next one, so
+ * that records and answers are not kept waiting. Tasks that are behind neither wait nor count. */
+static bool must_wait(const struct fcap_pipeline *pipeline, size_t read, bool is_behind)
+{
+    return !is_behind && read > pipeline->settings.work_per_step;
+}
+
 enum fcap_status expire_task(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
+    size_t read = pipeline->timers_read;
     int64_t target = clock_target(task);
+    bool is_behind = target - task->meta.clock_ms > pipeline->settings.slice_ms;
+    if (must_wait(pipeline, read, is_behind) && read_through(task) < target) {
+        target = read_through(task);
+        pipeline->left_over = true;
+    }
     while (task->meta.clock_ms < target && pipeline->work_left > 0) {
         int64_t step = target - task->meta.clock_ms;
         if (step > pipeline->settings.slice_ms) {
@@ -186,6 +215,9 @@ enum fcap_status expire_task(struct fcap_task *task)
         pipeline->changed = true;
         FCAP_POINT(expire_moved);
         FCAP_POINT_IF(clock < target, expire_slice);
+    }
+    if (is_behind) {
+        pipeline->timers_read = read;
     }
     return FCAP_OK;
 }

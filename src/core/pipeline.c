@@ -7,6 +7,7 @@
 #define FLIGHTS   65536 /* pushes without an answer, at most */
 #define MARK_MS   200   /* how old a claim to readers may become */
 #define EVICT_MAX 65536 /* cache slots looked at in one step */
+#define MUCH      100   /* records and pushes of one step from which waiting pays */
 
 void fcap_settings_default(struct fcap_settings *settings)
 {
@@ -23,7 +24,7 @@ void fcap_settings_default(struct fcap_settings *settings)
         .value_bytes = 65536,
         .slice_ms = 1000,
         .session_timeout_ms = 45000,
-        .records_per_step = 2000,
+        .records_per_step = 4000,
         .work_per_step = 20000,
         .push_backlog_max = 50000,
         .expiry_hold_ms = 100,
@@ -323,6 +324,8 @@ static bool has_room(const struct fcap_pipeline *pipeline)
 
 static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
 {
+    pipeline->left_over = !has_room(pipeline);
+    pipeline->timers_read = 0;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
         /* A share for each: one that catches up must not keep the others' T from moving. */
         pipeline->work_left = pipeline->settings.work_per_step / pipeline->task_count + 1;
@@ -331,6 +334,7 @@ static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
             status = build_task(task);
             status = status == FCAP_OK ? expire_task(task) : status;
         }
+        pipeline->left_over = pipeline->left_over || pipeline->work_left == 0;
         status = status == FCAP_OK ? gate_step(task) : status;
         if (status != FCAP_OK) {
             return status;
@@ -421,6 +425,8 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
     }
     FCAP_COUNT(pipeline->counters.steps, 1);
     pipeline->gave_up = false;
+    pipeline->records_left = 0;
+    pipeline->flight_before = pipeline->flight_next;
     stages_begin(pipeline);
     read_clocks(pipeline);
     if (!pipeline->sink_state.time_known) {
@@ -437,6 +443,28 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
     }
     read_clocks(pipeline);
     return project_and_commit(pipeline, wait_ms);
+}
+
+bool fcap_pipeline_may_linger(const struct fcap_pipeline *pipeline)
+{
+    if (pipeline->failure != FCAP_OK || pipeline->backpressure || pipeline->left_over ||
+        pipeline->records_left == 0 || !pipeline->sink_state.ready || push_waiting(pipeline) > 0) {
+        return false;
+    }
+    for (const struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
+        if (!task->gate_open || task->full.active) {
+            return false;
+        }
+    }
+    size_t records = pipeline->settings.records_per_step - pipeline->records_left;
+    return records + (pipeline->flight_next - pipeline->flight_before) >= MUCH;
+}
+
+void fcap_pipeline_settle(struct fcap_pipeline *pipeline)
+{
+    if (has_flights(pipeline)) {
+        serve_sink(pipeline, 0);
+    }
 }
 
 static bool is_drained(const struct fcap_pipeline *pipeline)

@@ -14,6 +14,8 @@
 #define STACK_BYTES  ((size_t)4 * 1024 * 1024)
 #define STEP_WAIT_MS 10
 #define PUBLISH_MS   200
+#define LINGER_US    20000 /* from the beginning of one step to that of the next, at most */
+#define NAP_US       2000
 
 struct fcap_worker {
     struct fcap_worker_shared shared;
@@ -293,6 +295,20 @@ static int64_t monotonic_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* What comes in the next moment goes out together (docs/decisions/0011). */
+static void linger(struct fcap_worker *worker, int64_t begun_us)
+{
+    while (fcap_pipeline_may_linger(worker->pipeline) && !is_stopping(worker)) {
+        int64_t left_us = begun_us + LINGER_US - monotonic_us();
+        if (left_us <= 0) {
+            break;
+        }
+        struct timespec nap = {.tv_nsec = (left_us < NAP_US ? left_us : NAP_US) * 1000};
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL); /* Short is fine. */
+        fcap_pipeline_settle(worker->pipeline);
+    }
+}
+
 static enum fcap_status work(struct fcap_worker *worker)
 {
     enter(worker, FCAP_WORKER_RUNNING);
@@ -303,6 +319,7 @@ static enum fcap_status work(struct fcap_worker *worker)
         int64_t begun_us = monotonic_us();
         status = fcap_pipeline_step(worker->pipeline, STEP_WAIT_MS);
         fcap_histogram_observe(&worker->view.step_seconds, monotonic_us() - begun_us);
+        linger(worker, begun_us);
         fcap_board_beat(worker->shared.board, worker->index);
         struct fcap_pipeline_sizes sizes;
         fcap_pipeline_sizes(worker->pipeline, &sizes);

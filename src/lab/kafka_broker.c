@@ -24,7 +24,8 @@ struct kafka_broker {
     char address[64];
     int port;
     int controller_port;
-    pid_t pid; /* 0: not running */
+    bool is_long; /* it lives for minutes */
+    pid_t pid;    /* 0: not running */
 };
 
 static struct kafka_broker *shared; /* of kafka_test_brokers() */
@@ -119,7 +120,6 @@ static pid_t run_java(const struct kafka_broker *broker, char *const *arguments)
 static void format_storage(const struct kafka_broker *broker, const char *class_path,
                            const char *properties)
 {
-    /* It lives for minutes: the second compiler would take more time than it ever gives back. */
     char *const arguments[] = {"java",
                                "-cp",
                                (char *)(uintptr_t)class_path,
@@ -165,9 +165,11 @@ static void launch(struct kafka_broker *broker)
     char properties[512];
     (void)snprintf(class_path, sizeof class_path, "%s/*", broker->lib);
     (void)snprintf(properties, sizeof properties, "%s/server.properties", broker->folder);
+    /* In a short life the second compiler takes more time than it ever gives back. */
+    const char *compilers = broker->is_long ? "-XX:+TieredCompilation" : "-XX:TieredStopAtLevel=1";
     char *const arguments[] = {"java",
                                "-Xmx768m",
-                               "-XX:TieredStopAtLevel=1",
+                               (char *)(uintptr_t)compilers,
                                "-XX:+UseSerialGC",
                                "-cp",
                                class_path,
@@ -208,7 +210,7 @@ static void remember(struct kafka_broker *broker)
     lab_die("too many brokers");
 }
 
-struct kafka_broker *kafka_broker_start(void)
+static struct kafka_broker *start_broker(bool is_long)
 {
     char why[700];
     const char *lib = kafka_broker_lib(why, sizeof why);
@@ -224,6 +226,7 @@ struct kafka_broker *kafka_broker_start(void)
     if (broker == NULL) {
         lab_die("no memory");
     }
+    broker->is_long = is_long;
     (void)snprintf(broker->lib, sizeof broker->lib, "%s", lib);
     lab_folder_make("fcap-kafka", broker->folder, sizeof broker->folder);
     broker->port = lab_free_port();
@@ -233,6 +236,16 @@ struct kafka_broker *kafka_broker_start(void)
     remember(broker);
     launch(broker);
     return broker;
+}
+
+struct kafka_broker *kafka_broker_start(void)
+{
+    return start_broker(false);
+}
+
+struct kafka_broker *kafka_broker_start_long(void)
+{
+    return start_broker(true);
 }
 
 void kafka_broker_kill(struct kafka_broker *broker)

@@ -21,6 +21,8 @@ const char *kafka_broker_lib(char *why, size_t why_size);
  * KAFKA_BROKER_SKIP, or with 1 when CI=true or FCAP_NO_SKIP=1. Stopped at exit() of this process,
  * and by the kernel when the process dies. */
 struct kafka_broker *kafka_broker_start(void);
+/* The same for a broker that works for minutes: slower at first, with the second compiler. */
+struct kafka_broker *kafka_broker_start_long(void);
 
 /* Stops it and removes its data. NULL is fine. */
 void kafka_broker_stop(struct kafka_broker *broker);
@@ -88,6 +90,9 @@ struct kafka_producer;
 /* `codec`: none, gzip, snappy, lz4, zstd (NULL: none). `transactional_id`: NULL for none. */
 struct kafka_producer *kafka_producer_open(const char *brokers, const char *topic,
                                            const char *codec, const char *transactional_id);
+/* The same without codec and transactions, and with its own linger.ms (else 5). */
+struct kafka_producer *kafka_producer_open_linger(const char *brokers, const char *topic,
+                                                  int linger_ms);
 /* Queues one record; kafka_producer_flush() waits until all are acknowledged and returns how many
  * were since the open. */
 void kafka_producer_send(struct kafka_producer *producer, const struct kafka_produce *record);

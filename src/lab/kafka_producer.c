@@ -2,6 +2,7 @@
 #include "lab/kafka_client.h"
 #include "lab/lab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -41,10 +42,13 @@ static void check(const char *what, rd_kafka_error_t *error)
     }
 }
 
-struct kafka_producer *kafka_producer_open(const char *brokers, const char *topic,
-                                           const char *codec, const char *transactional_id)
+static struct kafka_producer *open_producer(const char *brokers, const char *topic,
+                                            const char *codec, const char *transactional_id,
+                                            int linger_ms)
 {
     char text[512];
+    char linger[16];
+    (void)snprintf(linger, sizeof linger, "%d", linger_ms);
     struct kafka_producer *producer = calloc(1, sizeof *producer);
     if (producer == NULL) {
         lab_die("no memory");
@@ -53,7 +57,7 @@ struct kafka_producer *kafka_producer_open(const char *brokers, const char *topi
     rd_kafka_conf_t *conf = kafka_client_conf(brokers);
     const char *const pairs[][2] = {
         {"enable.idempotence", "true"},
-        {"linger.ms", "5"},
+        {"linger.ms", linger},
         {"compression.codec", codec != NULL ? codec : "none"},
         {"message.max.bytes", "10000000"},
         {"transactional.id", transactional_id},
@@ -74,6 +78,18 @@ struct kafka_producer *kafka_producer_open(const char *brokers, const char *topi
         check("init_transactions", rd_kafka_init_transactions(producer->client, CALL_MS));
     }
     return producer;
+}
+
+struct kafka_producer *kafka_producer_open(const char *brokers, const char *topic,
+                                           const char *codec, const char *transactional_id)
+{
+    return open_producer(brokers, topic, codec, transactional_id, 5);
+}
+
+struct kafka_producer *kafka_producer_open_linger(const char *brokers, const char *topic,
+                                                  int linger_ms)
+{
+    return open_producer(brokers, topic, NULL, NULL, linger_ms);
 }
 
 static rd_kafka_error_t *try_send(struct kafka_producer *producer,

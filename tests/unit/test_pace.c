@@ -1,0 +1,193 @@
+/* The pace of steps: when the next one may wait, and who waits for others' timers to be read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "unit/pipeline_world.h"
+
+enum { FULL_STEP = 300 };
+
+static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
+                               struct fcap_event *ret_event)
+{
+    (void)decoder;
+    *ret_event = (struct fcap_event){
+        .user = record->key, .ad = record->value, .time_ms = record->timestamp_ms};
+    return FCAP_REJECT_NONE;
+}
+
+static void start(size_t work_per_step)
+{
+    static struct fcap_decoder decoder = {decode};
+    struct fcap_settings settings;
+    pipeline_world_settings(&settings);
+    settings.records_per_step = FULL_STEP;
+    settings.work_per_step = work_per_step;
+    pipeline_world_start(&settings, &decoder);
+}
+
+static void step(void)
+{
+    if (fcap_pipeline_step(world.pipeline, 0) != FCAP_OK) {
+        fail_msg("%s", fcap_pipeline_error(world.pipeline));
+    }
+}
+
+static void pass(int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        world.now_ms += 10;
+        step();
+    }
+}
+
+static void add_users(int count)
+{
+    for (int i = 0; i < count; i++) {
+        char user[16];
+        (void)snprintf(user, sizeof user, "u%d", i);
+        pipeline_world_add(0, user, "ad", world.now_ms);
+    }
+}
+
+static void test_a_step_that_did_much_lets_the_next_one_wait(void **state)
+{
+    (void)state;
+    start(20000);
+    add_users(FULL_STEP - 1);
+    step();
+    assert_false(fcap_pipeline_may_linger(world.pipeline)); /* Its gate is not open yet. */
+    pass(100);
+    assert_false(fcap_pipeline_may_linger(world.pipeline)); /* Nothing was done. */
+    add_users(20);
+    step();
+    assert_false(fcap_pipeline_may_linger(world.pipeline)); /* Little was. */
+    pass(1);
+    add_users(FULL_STEP - 1);
+    step();
+    assert_true(fcap_pipeline_may_linger(world.pipeline));
+}
+
+static void test_what_was_left_over_is_not_kept_waiting(void **state)
+{
+    (void)state;
+    start(20000);
+    pass(100);
+    add_users(2 * FULL_STEP - 1);
+    step();
+    assert_false(fcap_pipeline_may_linger(world.pipeline)); /* More records are there. */
+    step();
+    assert_true(fcap_pipeline_may_linger(world.pipeline));
+    pass(100);
+    world.redis.down = true;
+    add_users(FULL_STEP - 1);
+    step();
+    assert_false(fcap_pipeline_may_linger(world.pipeline));
+}
+
+static uint32_t draw_lowest(void *context, uint32_t bound)
+{
+    (void)context;
+    (void)bound;
+    return 0;
+}
+
+static void test_answers_are_taken_between_two_steps(void **state)
+{
+    struct fcap_pipeline_sizes sizes;
+    (void)state;
+    start(20000);
+    pass(100);
+    world.redis.draw = draw_lowest;
+    world.sink.faults.slow_per_command = 1000; /* Redis does nothing, */
+    add_users(FULL_STEP - 1);
+    step();
+    world.sink.faults.slow_per_command = 0; /* and then all of it. */
+    fcap_pipeline_sizes(world.pipeline, &sizes);
+    assert_true(sizes.flights > 0);
+    for (int i = 0; i < FULL_STEP && sizes.flights > 0; i++) {
+        fcap_pipeline_settle(world.pipeline);
+        fcap_pipeline_sizes(world.pipeline, &sizes);
+    }
+    assert_int_equal(sizes.flights, 0);
+}
+
+/* --- timers --- */
+
+static int64_t clocks[2];
+
+static void take_clock(void *context, const struct fcap_task_report *report)
+{
+    (void)context;
+    clocks[report->partition] = report->clock_ms;
+}
+
+static int setup_two(void **state)
+{
+    (void)state;
+    pipeline_world_init(2);
+    return 0;
+}
+
+/* Reading one bucket is more than a step may do: the other partition's turn comes one step later,
+ * and no later than that. */
+static void test_timers_are_read_for_one_partition_in_a_step(void **state)
+{
+    int waited = 0;
+    (void)state;
+    start(100);
+    pass(200);
+    fcap_pipeline_report(world.pipeline, take_clock, NULL);
+    assert_int_equal(clocks[0], clocks[1]);
+    for (int64_t i = 0; i < 2 * PIPELINE_WORLD_HOUR_MS / 100; i++) {
+        world.now_ms += 100;
+        step();
+        fcap_pipeline_report(world.pipeline, take_clock, NULL);
+        assert_int_equal(clocks[0], world.now_ms);
+        if (clocks[1] != world.now_ms) {
+            waited++;
+            assert_false(fcap_pipeline_may_linger(world.pipeline));
+            assert_in_range(clocks[1], world.now_ms - 100, world.now_ms - 1);
+            step();
+            fcap_pipeline_report(world.pipeline, take_clock, NULL);
+        }
+        assert_int_equal(clocks[1], world.now_ms);
+    }
+    assert_true(waited > 10);
+}
+
+/* One that is far behind reads a lot in every step: that keeps nobody waiting. */
+static void test_a_partition_that_is_up_to_date_does_not_wait_for_one_behind(void **state)
+{
+    (void)state;
+    start(100);
+    pass(200);
+    world.now_ms += 10 * PIPELINE_WORLD_HOUR_MS; /* Both are behind, and both move. */
+    step();
+    fcap_pipeline_report(world.pipeline, take_clock, NULL);
+    int64_t before[2] = {clocks[0], clocks[1]};
+    step();
+    fcap_pipeline_report(world.pipeline, take_clock, NULL);
+    assert_true(clocks[0] > before[0] && clocks[1] > before[1]);
+}
+
+#define WORLD_TEST(function)                                                                       \
+    cmocka_unit_test_setup_teardown(function, pipeline_world_setup, pipeline_world_teardown)
+#define TWO_TEST(function)                                                                         \
+    cmocka_unit_test_setup_teardown(function, setup_two, pipeline_world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(test_a_step_that_did_much_lets_the_next_one_wait),
+        WORLD_TEST(test_what_was_left_over_is_not_kept_waiting),
+        WORLD_TEST(test_answers_are_taken_between_two_steps),
+        TWO_TEST(test_timers_are_read_for_one_partition_in_a_step),
+        TWO_TEST(test_a_partition_that_is_up_to_date_does_not_wait_for_one_behind),
+    };
+    return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
+}
