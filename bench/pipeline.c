@@ -26,7 +26,7 @@
 #define BACKLOG    10      /* so much of the events the producer may be ahead: less than a window */
 #define PARTS      100     /* looks at the backlog while the events are produced */
 #define CLOSED_MAX 1000000 /* events of the backlog behind closed gates, at most */
-#define STEP_USERS 2000    /* so many users may still wait for their push: the last step's */
+#define STEP_USERS 4000    /* so many users may still wait for their push: the last step's */
 
 /* What happened between two readings. */
 struct span {
@@ -48,6 +48,11 @@ struct results {
     double catch_up_s;
     struct check_result check;
 };
+
+static void say(const char *text)
+{
+    (void)fprintf(stderr, "fcapd-bench pipeline: %s\n", text);
+}
 
 static void take(struct world *world, struct reading *reading)
 {
@@ -99,6 +104,10 @@ static void run_drain(struct world *world, struct results *results)
     } while (lab_monotonic_ms() < full_ms);
     for (int i = 0; i < PARTS; i++) {
         add_backlog(world, &last);
+    }
+    if (last.records >
+        (double)feed_count(world->feed) - (double)world->options.events / BACKLOG / 2) {
+        say("the producer was the limit: the drained rate is its own");
     }
     results->drained = (last.records - full.records) / (last.wall_s - full.wall_s);
     await_records(world, (double)feed_count(world->feed), STEP_USERS, &last);
@@ -312,11 +321,6 @@ static void print_json(const struct world *world, const struct results *results)
 }
 
 /* --- the run --------------------------------------------------------------------------------- */
-
-static void say(const char *text)
-{
-    (void)fprintf(stderr, "fcapd-bench pipeline: %s\n", text);
-}
 
 static int verdict(const struct world *world, const struct results *results)
 {

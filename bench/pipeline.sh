@@ -1,6 +1,6 @@
 #!/bin/sh
 # pipeline.sh [BUILD_FOLDER] [options of fcapd-bench pipeline]: measures, and writes the result into
-# bench/README.md and bench/pipeline.svg. On a quiet machine; about four minutes.
+# bench/README.md and bench/pipeline.svg. On a quiet machine; about six minutes.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$here/../build

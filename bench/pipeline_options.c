@@ -10,7 +10,7 @@ static void print_usage(FILE *file)
         "usage: fcapd-bench pipeline [options]\n"
         "  --users N            distinct users (200000)\n"
         "  --ads N              distinct ads (500)\n"
-        "  --events N           events of the backlog (5000000)\n"
+        "  --events N           events of the backlog (5000000; from 1000000 on a rate)\n"
         "  --rates P,P,...      rates, percent of the drained one; 50 is always there (25,50,75)\n"
         "  --seconds N          how long each rate is measured (30)\n"
         "  --windows A,B,C      three lengths in seconds (10,30,60)\n"

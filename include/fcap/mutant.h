@@ -28,6 +28,7 @@
     X(FUTURE_ALONE,    "the future bound asks the wall clock alone")                            \
     X(NO_FLAG,         "a commit with the gate closed keeps projected_to")                      \
     X(RUN_ID_MEMORY,   "projected_to is compared with memory, not with state")                  \
+    X(WAIT,            "a partition waits for others' timers however far it is behind")         \
     X(HOLD,            "an expiry is held until its key changes for another reason")           \
     X(QUEUE_VALUE,     "values are encoded when queued")                                        \
     X(ZOMBIE,          "older connections of our name are not killed")                          \

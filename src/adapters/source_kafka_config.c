@@ -15,7 +15,6 @@
 
 static const char state_owns_offsets[] =
     "offsets live in the state, and a member that commits during a rebalance loses its partitions";
-static const char own_key[] = "has a configuration key of its own";
 static const char memory_key[] = "follows from the memory budget (memory.kafka_queues)";
 
 /* clang-format off */
@@ -26,9 +25,8 @@ static const struct fcap_kafka_refusal refusals[] = {
     {"group.instance.id",             "use kafka.instance_id"},
     {"session.timeout.ms",            "use kafka.session_timeout"},
     {"heartbeat.interval.ms",         "follows from kafka.session_timeout"},
-    {"max.poll.interval.ms",          own_key},
-    {"topic.metadata.refresh.interval.ms", own_key},
-    {"fetch.wait.max.ms",             own_key},
+    {"max.poll.interval.ms",          "it bounds how long a redo after a crash may take"},
+    {"topic.metadata.refresh.interval.ms", "partitions and topics that change must be seen soon"},
     {"group.protocol",                "the source handles the classic protocol only"},
     {"partition.assignment.strategy", "the source handles cooperative-sticky only"},
     {"enable.auto.commit",            state_owns_offsets},

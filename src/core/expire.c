@@ -6,6 +6,7 @@
 
 #define LOOK_COST 16  /* a look into an empty bucket costs about as much as this many events */
 #define READ_COST 200 /* beginning to read a bucket, in events read from it */
+#define WAIT_MS   200 /* how far behind a partition may be before it waits no longer */
 
 static void spend(struct fcap_pipeline *pipeline, size_t work)
 {
@@ -170,14 +171,17 @@ static enum fcap_status move_clock(struct fcap_task *task, int64_t clock, int64_
     return FCAP_OK;
 }
 
-/* How far T may move before a bucket of timers must be read. */
-static int64_t read_through(const struct fcap_task *task)
+/* How far T may move, target at most, before a bucket of timers must be read. */
+static int64_t read_through(const struct fcap_task *task, int64_t target)
 {
-    int64_t through = INT64_MAX;
+    int64_t through = target;
     for (size_t i = 0; i < task->meta.window_count; i++) {
         const struct timeline *timeline = &task->timelines[i];
-        int64_t last = timeline->through_ms + task->meta.windows[i].length_ms;
-        last = timeline->loaded ? last : task->meta.clock_ms;
+        int64_t length_ms = task->meta.windows[i].length_ms;
+        if (target - length_ms <= task->meta.history_ms) {
+            continue; /* Nothing leaves it. */
+        }
+        int64_t last = timeline->loaded ? timeline->through_ms + length_ms : task->meta.clock_ms;
         through = last < through ? last : through;
     }
     return through;
@@ -185,7 +189,8 @@ static int64_t read_through(const struct fcap_task *task)
 
 /* All tasks come to the end of a bucket in the same moment, and reading the next ones takes as
  * long as many steps. When others have read much in this step, a task waits for the next one, so
- * that records and answers are not kept waiting. Tasks that are behind neither wait nor count. */
+ * that records and answers are not kept waiting. A task that is behind by WAIT_MS or half a bucket
+ * neither waits nor counts. */
 static bool must_wait(const struct fcap_pipeline *pipeline, size_t read, bool is_behind)
 {
     return !is_behind && read > pipeline->settings.work_per_step;
@@ -196,10 +201,13 @@ enum fcap_status expire_task(struct fcap_task *task)
     struct fcap_pipeline *pipeline = task->pipeline;
     size_t read = pipeline->timers_read;
     int64_t target = clock_target(task);
-    bool is_behind = target - task->meta.clock_ms > pipeline->settings.slice_ms;
-    if (must_wait(pipeline, read, is_behind) && read_through(task) < target) {
-        target = read_through(task);
-        pipeline->left_over = true;
+    int64_t behind_ms = target - task->meta.clock_ms;
+    bool is_behind =
+        (behind_ms >= WAIT_MS || behind_ms >= task->meta.bucket_ms / 2) && !FCAP_MUTANT(WAIT);
+    if (must_wait(pipeline, read, is_behind)) {
+        int64_t through = read_through(task, target);
+        pipeline->left_over = pipeline->left_over || through < target;
+        target = through;
     }
     while (task->meta.clock_ms < target && pipeline->work_left > 0) {
         int64_t step = target - task->meta.clock_ms;
@@ -219,6 +227,7 @@ enum fcap_status expire_task(struct fcap_task *task)
     if (is_behind) {
         pipeline->timers_read = read;
     }
+    pipeline->left_over = pipeline->left_over || task->meta.clock_ms < target;
     return FCAP_OK;
 }
 

@@ -327,14 +327,17 @@ static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
     pipeline->left_over = !has_room(pipeline);
     pipeline->timers_read = 0;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
-        /* A share for each: one that catches up must not keep the others' T from moving. */
-        pipeline->work_left = pipeline->settings.work_per_step / pipeline->task_count + 1;
+        /* A share for each: one that catches up must not keep the others' T from moving, nor a
+         * window that is being built its own. */
+        size_t share = pipeline->settings.work_per_step / pipeline->task_count + 1;
         enum fcap_status status = FCAP_OK;
         if (has_room(pipeline)) {
+            pipeline->work_left = share;
             status = build_task(task);
+            pipeline->left_over = pipeline->left_over || pipeline->work_left == 0;
+            pipeline->work_left = share;
             status = status == FCAP_OK ? expire_task(task) : status;
         }
-        pipeline->left_over = pipeline->left_over || pipeline->work_left == 0;
         status = status == FCAP_OK ? gate_step(task) : status;
         if (status != FCAP_OK) {
             return status;
@@ -463,7 +466,9 @@ bool fcap_pipeline_may_linger(const struct fcap_pipeline *pipeline)
 void fcap_pipeline_settle(struct fcap_pipeline *pipeline)
 {
     if (has_flights(pipeline)) {
+        pipeline->stage_ns = pipeline->stage_ns != 0 ? pipeline->settings.cpu_ns() : 0;
         serve_sink(pipeline, 0);
+        stage_end(pipeline, FCAP_STAGE_redis);
     }
 }
 

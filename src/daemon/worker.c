@@ -16,6 +16,7 @@
 #define PUBLISH_MS   200
 #define LINGER_US    20000 /* from the beginning of one step to that of the next, at most */
 #define NAP_US       2000
+#define LAG_STEPS    4 /* what may lie in Kafka while the next step waits, in full steps */
 
 struct fcap_worker {
     struct fcap_worker_shared shared;
@@ -295,10 +296,21 @@ static int64_t monotonic_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* What comes in the next moment goes out together (docs/decisions/0011). */
+/* As it was known at the last publishing: a fifth of a second ago, or a few. */
+static bool has_lag(const struct fcap_worker *worker)
+{
+    int64_t lag = 0;
+    for (size_t i = 0; i < worker->view.task_count; i++) {
+        lag += worker->view.tasks[i].lag > 0 ? worker->view.tasks[i].lag : 0;
+    }
+    return lag > (int64_t)worker->settings.records_per_step * LAG_STEPS;
+}
+
+/* What comes in the next moment goes out together (docs/decisions/0011). With a lag Kafka's queues
+ * would stand full meanwhile. */
 static void linger(struct fcap_worker *worker, int64_t begun_us)
 {
-    while (fcap_pipeline_may_linger(worker->pipeline) && !is_stopping(worker)) {
+    while (!has_lag(worker) && fcap_pipeline_may_linger(worker->pipeline) && !is_stopping(worker)) {
         int64_t left_us = begun_us + LINGER_US - monotonic_us();
         if (left_us <= 0) {
             break;

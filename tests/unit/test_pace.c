@@ -54,14 +54,41 @@ static void add_users(int count)
     }
 }
 
+static uint32_t draw_lowest(void *context, uint32_t bound)
+{
+    (void)context;
+    (void)bound;
+    return 0;
+}
+
+static int64_t clocks[2];
+static bool gate_open;
+
+static void take_report(void *context, const struct fcap_task_report *report)
+{
+    (void)context;
+    clocks[report->partition] = report->clock_ms;
+    gate_open = report->gate_open;
+}
+
 static void test_a_step_that_did_much_lets_the_next_one_wait(void **state)
 {
     (void)state;
     start(20000);
-    add_users(FULL_STEP - 1);
-    step();
-    assert_false(fcap_pipeline_may_linger(world.pipeline)); /* Its gate is not open yet. */
+    world.redis.draw = draw_lowest;
+    world.sink.faults.slow_per_command = 1000; /* No epoch, no open gate. */
     pass(100);
+    add_users(FULL_STEP - 1);
+    uint64_t records = fcap_pipeline_counters(world.pipeline)->records;
+    step();
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->records - records, FULL_STEP - 1);
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
+    assert_false(gate_open);
+    assert_false(fcap_pipeline_may_linger(world.pipeline));
+    world.sink.faults.slow_per_command = 0;
+    pass(100);
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
+    assert_true(gate_open);
     assert_false(fcap_pipeline_may_linger(world.pipeline)); /* Nothing was done. */
     add_users(20);
     step();
@@ -89,13 +116,6 @@ static void test_what_was_left_over_is_not_kept_waiting(void **state)
     assert_false(fcap_pipeline_may_linger(world.pipeline));
 }
 
-static uint32_t draw_lowest(void *context, uint32_t bound)
-{
-    (void)context;
-    (void)bound;
-    return 0;
-}
-
 static void test_answers_are_taken_between_two_steps(void **state)
 {
     struct fcap_pipeline_sizes sizes;
@@ -118,14 +138,6 @@ static void test_answers_are_taken_between_two_steps(void **state)
 
 /* --- timers --- */
 
-static int64_t clocks[2];
-
-static void take_clock(void *context, const struct fcap_task_report *report)
-{
-    (void)context;
-    clocks[report->partition] = report->clock_ms;
-}
-
 static int setup_two(void **state)
 {
     (void)state;
@@ -141,19 +153,19 @@ static void test_timers_are_read_for_one_partition_in_a_step(void **state)
     (void)state;
     start(100);
     pass(200);
-    fcap_pipeline_report(world.pipeline, take_clock, NULL);
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
     assert_int_equal(clocks[0], clocks[1]);
     for (int64_t i = 0; i < 2 * PIPELINE_WORLD_HOUR_MS / 100; i++) {
         world.now_ms += 100;
         step();
-        fcap_pipeline_report(world.pipeline, take_clock, NULL);
+        fcap_pipeline_report(world.pipeline, take_report, NULL);
         assert_int_equal(clocks[0], world.now_ms);
         if (clocks[1] != world.now_ms) {
             waited++;
             assert_false(fcap_pipeline_may_linger(world.pipeline));
             assert_in_range(clocks[1], world.now_ms - 100, world.now_ms - 1);
             step();
-            fcap_pipeline_report(world.pipeline, take_clock, NULL);
+            fcap_pipeline_report(world.pipeline, take_report, NULL);
         }
         assert_int_equal(clocks[1], world.now_ms);
     }
@@ -161,18 +173,47 @@ static void test_timers_are_read_for_one_partition_in_a_step(void **state)
 }
 
 /* One that is far behind reads a lot in every step: that keeps nobody waiting. */
-static void test_a_partition_that_is_up_to_date_does_not_wait_for_one_behind(void **state)
+static void test_nobody_waits_for_a_partition_that_is_behind(void **state)
 {
     (void)state;
     start(100);
     pass(200);
-    world.now_ms += 10 * PIPELINE_WORLD_HOUR_MS; /* Both are behind, and both move. */
-    step();
-    fcap_pipeline_report(world.pipeline, take_clock, NULL);
-    int64_t before[2] = {clocks[0], clocks[1]};
-    step();
-    fcap_pipeline_report(world.pipeline, take_clock, NULL);
-    assert_true(clocks[0] > before[0] && clocks[1] > before[1]);
+    fake_source_revoke(&world.source, 0, false);
+    for (int i = 0; i < 100; i++) {
+        world.now_ms += PIPELINE_WORLD_HOUR_MS / 10;
+        pass(200);
+    }
+    fake_source_assign(&world.source, 0);
+    pass(2);
+    for (int i = 0; i < 100; i++) {
+        world.now_ms += 90;
+        pass(1);
+        fcap_pipeline_report(world.pipeline, take_report, NULL);
+        assert_in_range(clocks[0], 1, world.now_ms - PIPELINE_WORLD_HOUR_MS);
+        assert_int_equal(clocks[1], world.now_ms);
+    }
+}
+
+/* Nor for a window that is being built from an hour of timers. */
+static void test_the_clock_moves_while_a_window_is_built(void **state)
+{
+    static struct fcap_decoder decoder = {decode};
+    struct fcap_settings settings;
+    (void)state;
+    start(20000);
+    add_users(1);
+    pass(200);
+    assert_int_equal(fcap_pipeline_drain(world.pipeline, world.now_ms + 1000), FCAP_OK);
+    pipeline_world_kill();
+    pipeline_world_settings(&settings);
+    settings.windows[settings.window_count++] =
+        (struct fcap_window){"2h", 2 * PIPELINE_WORLD_HOUR_MS};
+    settings.work_per_step = 64;
+    pipeline_world_start(&settings, &decoder);
+    pass(50);
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
+    assert_int_equal(clocks[0], world.now_ms);
+    assert_true(gate_open);
 }
 
 #define WORLD_TEST(function)                                                                       \
@@ -186,8 +227,9 @@ int main(void)
         WORLD_TEST(test_a_step_that_did_much_lets_the_next_one_wait),
         WORLD_TEST(test_what_was_left_over_is_not_kept_waiting),
         WORLD_TEST(test_answers_are_taken_between_two_steps),
+        WORLD_TEST(test_the_clock_moves_while_a_window_is_built),
         TWO_TEST(test_timers_are_read_for_one_partition_in_a_step),
-        TWO_TEST(test_a_partition_that_is_up_to_date_does_not_wait_for_one_behind),
+        TWO_TEST(test_nobody_waits_for_a_partition_that_is_behind),
     };
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
 }

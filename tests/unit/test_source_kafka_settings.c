@@ -86,6 +86,8 @@ static void test_properties(void **state)
         {{"isolation.level", "read_uncommitted"}, "read_committed"},
         {{"queued.max.messages.kbytes", "1"}, "memory"},
         {{"session.timeout.ms", "1"}, "kafka.session_timeout"},
+        {{"topic.metadata.refresh.interval.ms", "3600000"}, "must be seen soon"},
+        {{"max.poll.interval.ms", "1"}, "redo after a crash"},
         {{"no.such.property", "1"}, "No such configuration property"},
         {{"fetch.min.bytes", "lots"}, "fetch.min.bytes"},
         {{"socket.timeout.ms", "-5"}, "outside allowed range"},
@@ -104,8 +106,10 @@ static void test_properties(void **state)
 static void test_accepted(void **state)
 {
     (void)state;
-    static const struct fcap_source_kafka_property properties[] = {
-        {"client.id", "mine"}, {"fetch.min.bytes", "100"}, {"statistics.interval.ms", "0"}};
+    static const struct fcap_source_kafka_property properties[] = {{"client.id", "mine"},
+                                                                   {"fetch.min.bytes", "100"},
+                                                                   {"fetch.wait.max.ms", "250"},
+                                                                   {"statistics.interval.ms", "0"}};
     struct fcap_error error = {.text = ""};
     struct fcap_source_kafka_settings settings = good();
     settings.properties = properties;
@@ -124,6 +128,8 @@ static void test_accepted(void **state)
     } values[] = {
         {0, "client.id", "mine"},
         {0, "fetch.min.bytes", "100"},
+        {0, "fetch.wait.max.ms", "250"},
+        {1, "fetch.wait.max.ms", "10"},
         {0, "group.id", "fcapd"},
         {1, "group.id", "fcapd-progress"},
         {0, "group.instance.id", "pod-0"},
