@@ -5,6 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Only what is ready is compared in full. */
+static bool is_ready(struct sim_world *world, int user)
+{
+    int partition = sim_partition_of(world, user);
+    struct fcap_task_report report;
+    return sim_report(&world->workers[world->owner[partition]], partition, &report) &&
+           (report.ready_mask & 1) != 0;
+}
+
 /* A world that has run through all its phases and is at rest, with a key to spoil. */
 static bool open_settled(struct sim_world *world, struct sim_score *score, int *ret_user)
 {
@@ -17,7 +26,8 @@ static bool open_settled(struct sim_world *world, struct sim_score *score, int *
             struct fcap_bytes value;
             int64_t pxat;
             (void)snprintf(key, sizeof key, "fc:{u%d}:%s", user, world->settings.windows[0].name);
-            if (fcap_fake_redis_get(&world->redis, fcap_bytes_of(key), &value, &pxat)) {
+            if (fcap_fake_redis_get(&world->redis, fcap_bytes_of(key), &value, &pxat) &&
+                is_ready(world, user)) {
                 *ret_user = user;
                 return true;
             }
