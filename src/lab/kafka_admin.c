@@ -277,14 +277,35 @@ int64_t kafka_committed(const char *brokers, const char *group, const char *topi
     return offset < 0 ? -1 : offset;
 }
 
+static bool is_passing(rd_kafka_resp_err_t error)
+{
+    return error == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION ||
+           error == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           error == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH ||
+           error == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
+}
+
+void kafka_client_ends(rd_kafka_t *client, const char *topic, int32_t partition, int64_t *ret_low,
+                       int64_t *ret_end)
+{
+    int64_t until_ms = lab_monotonic_ms() + CALL_MS;
+    for (;;) {
+        rd_kafka_resp_err_t error =
+            rd_kafka_query_watermark_offsets(client, topic, partition, ret_low, ret_end, CALL_MS);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            return;
+        }
+        if (!is_passing(error) || lab_monotonic_ms() > until_ms) {
+            lab_die("ends of %s [%d]: %s", topic, partition, rd_kafka_err2str(error));
+        }
+        lab_pause_ms(50);
+    }
+}
+
 void kafka_ends(const char *brokers, const char *topic, int32_t partition, int64_t *ret_low,
                 int64_t *ret_end)
 {
     rd_kafka_t *client = open_reader(brokers, "harness");
-    rd_kafka_resp_err_t error =
-        rd_kafka_query_watermark_offsets(client, topic, partition, ret_low, ret_end, CALL_MS);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        lab_die("ends of %s: %s", topic, rd_kafka_err2str(error));
-    }
+    kafka_client_ends(client, topic, partition, ret_low, ret_end);
     rd_kafka_destroy(client);
 }

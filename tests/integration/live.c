@@ -22,7 +22,6 @@
 #define TEXT_MAX 127
 #define POLL_MS  20
 #define TAIL_MS  60000
-#define CALL_MS  20000
 
 static void write_configuration(struct live *live, struct daemon_process *process,
                                 const char *instance, const char *instance_id)
@@ -332,11 +331,7 @@ static int64_t end_of(rd_kafka_t *client, const char *topic, int32_t partition)
 {
     int64_t low = 0;
     int64_t end = 0;
-    rd_kafka_resp_err_t error =
-        rd_kafka_query_watermark_offsets(client, topic, partition, &low, &end, CALL_MS);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        lab_die("end of %s [%d]: %s", topic, partition, rd_kafka_err2str(error));
-    }
+    kafka_client_ends(client, topic, partition, &low, &end);
     return end;
 }
 
