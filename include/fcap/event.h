@@ -32,6 +32,18 @@ struct fcap_event {
     uint64_t id_hash;       /* fcap_hash64(id bytes, 0); meaningful when has_id */
 };
 
+/* What bounds an event's time from above. */
+struct fcap_future_rule {
+    int64_t bound_ms; /* the latest that it may be now, Unix epoch: no clock known is ahead of it */
+    int64_t skew_ms;  /* limits.max_future_skew */
+};
+
+/* The producer's clock may be ahead; beyond the skew its event is refused. With LogAppendTime the
+ * broker's own stamp, where it is earlier than the bound, makes the answer the same for every
+ * replay. Pure. */
+bool fcap_is_future(const struct fcap_record *record, int64_t event_time_ms,
+                    struct fcap_future_rule rule);
+
 /* Why a record changes no count. The order is part of no format; the names are metric labels
  * (fcapd_records_rejected_total{reason="..."}) and the dead-letter header `fcap.reason`.
  * DEAD: goes to the dead-letter topic; SKIP: only counted. */

@@ -261,18 +261,15 @@ static enum fcap_reject count(struct fcap_task *task, struct fcap_user *user,
     return FCAP_REJECT_NONE;
 }
 
-/* The producer's clock may be ahead; beyond the skew its event is refused. A wall clock that was
- * set back must not refuse what happens now, so Redis' clock is asked too. With LogAppendTime the
- * broker's own stamp makes the answer the same for every replay. */
+/* A wall clock that was set back must not refuse what happens now, so Redis' clock is asked too. */
 static bool is_future(const struct fcap_pipeline *pipeline, const struct fcap_record *record,
                       int64_t time_ms)
 {
-    int64_t bound = FCAP_MUTANT(FUTURE_ALONE) ? pipeline->wall_ms : core_latest_ms(pipeline);
-    if (record->timestamp_type == FCAP_TIMESTAMP_APPEND && record->timestamp_ms >= 0 &&
-        record->timestamp_ms < bound && !FCAP_MUTANT(FUTURE_WALL)) {
-        bound = record->timestamp_ms;
-    }
-    return time_ms > bound + pipeline->settings.future_skew_ms;
+    struct fcap_future_rule rule = {
+        .bound_ms = FCAP_MUTANT(FUTURE_ALONE) ? pipeline->wall_ms : core_latest_ms(pipeline),
+        .skew_ms = pipeline->settings.future_skew_ms,
+    };
+    return fcap_is_future(record, time_ms, rule);
 }
 
 static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_record *record,

@@ -1,6 +1,7 @@
 #include "fcap/event.h"
 
 #include "fcap/assert.h"
+#include "fcap/mutant.h"
 
 enum destination { SKIP, DEAD };
 
@@ -30,4 +31,15 @@ bool fcap_reject_is_dead(enum fcap_reject reject)
 {
     FCAP_ASSERT(reject < FCAP_REJECT_COUNT);
     return rejects[reject].destination == DEAD;
+}
+
+bool fcap_is_future(const struct fcap_record *record, int64_t event_time_ms,
+                    struct fcap_future_rule rule)
+{
+    int64_t bound_ms = rule.bound_ms;
+    if (record->timestamp_type == FCAP_TIMESTAMP_APPEND && record->timestamp_ms >= 0 &&
+        record->timestamp_ms < bound_ms && !FCAP_MUTANT(FUTURE_WALL)) {
+        bound_ms = record->timestamp_ms;
+    }
+    return event_time_ms > bound_ms + rule.skew_ms;
 }
