@@ -13,8 +13,10 @@
  * SHOWN_MS: so a partition that fc:meta does not name is claimed by an increment of our own; owners
  * from then on are known by the epoch, which each transaction compares, and will project
  * everything, since theirs is not the next one; owners from before by fc:meta, once both times have
- * passed, and a session timeout where there may be one that was stopped. No I/O but by the ports;
- * time comes in. Thread rule: one thread. */
+ * passed, and a session timeout where there may be one that was stopped. Not provided for: one that
+ * is stopped again and again, each time before it has shown itself, and one that is stopped about
+ * the time when Redis is emptied. No I/O but by the ports; time comes in. Thread rule: one thread.
+ */
 #ifndef FCAP_BACKFILL_H
 #define FCAP_BACKFILL_H
 

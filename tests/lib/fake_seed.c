@@ -36,13 +36,14 @@ static bool poll_sink(struct fake_seed *seed)
     return false;
 }
 
-/* One command, done when it returns. */
-static void command(struct fake_seed *seed, const struct fcap_push *push)
+int64_t fake_seed_do(struct fake_seed *seed, const struct fcap_push *push)
 {
     struct fcap_sink *sink = &seed->sink.sink;
+    FCAP_ASSERT(poll_sink(seed));
     seed->is_acked = false;
     FCAP_ASSERT(sink->ops->push(sink, push) == FCAP_OK);
     FCAP_ASSERT(poll_sink(seed) && seed->is_acked);
+    return seed->integer;
 }
 
 static struct fcap_bytes epoch_key(const struct fake_seed *seed, int32_t partition, char text[64])
@@ -65,6 +66,13 @@ uint64_t fake_seed_epoch(struct fake_seed *seed, int32_t partition)
         epoch = epoch * 10 + (uint64_t)(value.data[i] - '0');
     }
     return epoch;
+}
+
+uint64_t fake_seed_increment(struct fake_seed *seed, int32_t partition)
+{
+    char text[64];
+    struct fcap_push push = {.kind = FCAP_PUSH_INCREMENT, .key = epoch_key(seed, partition, text)};
+    return (uint64_t)fake_seed_do(seed, &push);
 }
 
 /* What every call begins with. */
@@ -115,7 +123,6 @@ static enum fcap_status look(struct fcap_seed *port, int32_t count, bool *ret_op
 static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_t *ret_epoch)
 {
     struct fake_seed *seed = fake_of(port);
-    char text[64];
     enum fcap_status status = reach(seed);
     if (status != FCAP_OK) {
         return status;
@@ -124,9 +131,7 @@ static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_
         *ret_epoch = fake_seed_epoch(seed, partition);
         return FCAP_OK;
     }
-    struct fcap_push push = {.kind = FCAP_PUSH_INCREMENT, .key = epoch_key(seed, partition, text)};
-    command(seed, &push);
-    *ret_epoch = (uint64_t)seed->integer;
+    *ret_epoch = fake_seed_increment(seed, partition);
     seed->claims++;
     return answer(seed);
 }
@@ -161,7 +166,7 @@ static enum fcap_status write_keys(struct fcap_seed *port, int32_t partition, ui
                                  .key = keys[i].key,
                                  .value = keys[i].value,
                                  .expire_at_ms = keys[i].expire_at_ms};
-        command(seed, &push);
+        (void)fake_seed_do(seed, &push); /* No number. */
         ++*ret_written;
     }
     return answer(seed);

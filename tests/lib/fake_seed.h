@@ -23,7 +23,7 @@ struct fake_seed {
     bool claims_nothing;   /* reads the epoch instead of incrementing it */
     bool is_blind;         /* sees nobody in fc:meta */
     bool ignores_identity; /* goes on with another Redis */
-    /* Told before each transaction that writes, and for each key that is new. NULL: not wanted. */
+    /* Told before each transaction that writes. NULL: not wanted. */
     void (*transaction)(void *context, int32_t partition, const struct fcap_seed_key *keys,
                         size_t count);
     void *context;
@@ -49,6 +49,11 @@ struct fake_seed {
 void fake_seed_init(struct fake_seed *seed, struct fcap_fake_redis *redis, struct fcap_clock *clock,
                     const char *profile);
 void fake_seed_done(struct fake_seed *seed);
+
+/* Another client, a daemon: the command is done when it returns. Gives an INCREMENT's number. */
+int64_t fake_seed_do(struct fake_seed *seed, const struct fcap_push *push);
+/* INCR of the partition's epoch. */
+uint64_t fake_seed_increment(struct fake_seed *seed, int32_t partition);
 
 /* The epoch of a partition as it is now; 0: none. */
 uint64_t fake_seed_epoch(struct fake_seed *seed, int32_t partition);
