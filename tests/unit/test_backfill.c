@@ -11,208 +11,14 @@
 
 #include <cmocka.h>
 
-#include "fcap/backfill.h"
 #include "lab/oracle.h"
 #include "lab/oracle_check.h"
-#include "lib/fake_seed.h"
-#include "lib/fake_spill.h"
-#include "lib/random_log.h"
+#include "unit/backfill_world.h"
 #include "unit/pipeline_world.h"
 
-#define NOW_MS PIPELINE_WORLD_NOW_MS
+enum { STREAMS = 60 };
 
-enum {
-    MINUTE_MS = 60000,
-    HOUR_MS = 3600000,
-    DAY_MS = 86400000,
-    SKEW_MS = 300000,
-    STREAMS = 60,
-    STEPS_MAX = 100000,
-    SMALL_BYTES = 40 << 10,
-};
-
-static const struct fcap_window windows[] = {{"1m", MINUTE_MS}, {"1h", HOUR_MS}, {"1d", DAY_MS}};
-static const int64_t edges[] = {MINUTE_MS, HOUR_MS, DAY_MS};
-enum { WINDOWS = sizeof windows / sizeof windows[0] };
-
-/* Redis, disk and clocks of the backfill; those of the pipeline are in `world`. */
-static struct {
-    struct fcap_clock clock;
-    struct fcap_moment now;
-    struct fcap_fake_redis redis;
-    struct fake_seed seed;
-    struct fake_spill spill;
-    struct fcap_settings settings;
-    struct fcap_backfill *backfill;
-    struct fcap_backfill_report report;
-    struct random_record *records;
-    size_t record_count;
-} own;
-
-static int64_t wall_ms(struct fcap_clock *clock)
-{
-    (void)clock;
-    return own.now.wall_ms;
-}
-
-static int64_t monotonic_ms(struct fcap_clock *clock)
-{
-    (void)clock;
-    return own.now.monotonic_ms;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    memset(&own, 0, sizeof own);
-    own.clock = (struct fcap_clock){wall_ms, monotonic_ms};
-    own.now = (struct fcap_moment){NOW_MS, 1000};
-    fcap_fake_redis_init(&own.redis, &own.clock);
-    fake_seed_init(&own.seed, &own.redis, &own.clock, "test");
-    fake_spill_init(&own.spill);
-    pipeline_world_settings(&own.settings);
-    own.settings.window_count = WINDOWS;
-    memcpy(own.settings.windows, windows, sizeof windows);
-    own.settings.dedup = true;
-    own.settings.future_skew_ms = SKEW_MS;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fcap_backfill_close(own.backfill);
-    fake_spill_done(&own.spill);
-    fake_seed_done(&own.seed);
-    fcap_fake_redis_done(&own.redis);
-    free(own.records);
-    return 0;
-}
-
-/* --- running it --- */
-
-static void open_backfill(void)
-{
-    struct fcap_backfill_ports ports = {
-        .decoder = random_log_decoder(), .seed = &own.seed.port, .spill = &own.spill.port};
-    struct fcap_error error;
-    assert_int_equal(fcap_backfill_open(&own.settings, &ports, &own.backfill, &error), FCAP_OK);
-}
-
-static void begin(int32_t partitions)
-{
-    enum fcap_status status = FCAP_UNAVAILABLE;
-    open_backfill();
-    for (int i = 0; i < STEPS_MAX && fcap_status_class(status) == FCAP_CLASS_RETRY; i++) {
-        status = fcap_backfill_begin(own.backfill, partitions, own.record_count, own.now);
-    }
-    assert_int_equal(status, FCAP_OK);
-}
-
-static enum fcap_status give(const struct random_record *record)
-{
-    char value[80];
-    (void)snprintf(value, sizeof value, "%lld|%s|%s", (long long)record->time_ms, record->ad,
-                   record->id);
-    struct fcap_record given = {
-        .partition = record->partition,
-        .offset = record->offset,
-        .timestamp_ms = record->timestamp_ms,
-        .timestamp_type = record->timestamp_type,
-        .key = fcap_bytes_of(record->user),
-        .value = record->is_tombstone ? FCAP_BYTES_NONE : fcap_bytes_of(value),
-    };
-    return fcap_backfill_record(own.backfill, &given, own.now);
-}
-
-static enum fcap_status read_all(void)
-{
-    enum fcap_status status = FCAP_OK;
-    for (size_t i = 0; i < own.record_count && status == FCAP_OK; i++) {
-        status = give(&own.records[i]);
-    }
-    return status;
-}
-
-/* Steps until it is done or fails for good. The wall clock stands still, and the other one as soon
- * as nothing is waited for: T and Redis TIME are the pipeline's. */
-static enum fcap_status finish(void)
-{
-    bool is_done = false;
-    enum fcap_status status = FCAP_OK;
-    int failures = 0;
-    for (int i = 0; i < STEPS_MAX && !is_done; i++) {
-        status = fcap_backfill_step(own.backfill, own.now, &is_done);
-        fcap_backfill_report(own.backfill, &own.report);
-        failures = status == FCAP_OK ? 0 : failures + 1;
-        if (fcap_status_class(status) == FCAP_CLASS_FATAL || failures == 100) {
-            return status;
-        }
-        own.now.monotonic_ms += own.report.phase == FCAP_BACKFILL_WAITING ? 1000 : 0;
-    }
-    assert_true(is_done);
-    return FCAP_OK;
-}
-
-static enum fcap_status run(int32_t partitions)
-{
-    begin(partitions);
-    enum fcap_status status = read_all();
-    if (status == FCAP_OK) {
-        status = fcap_backfill_read_done(own.backfill, NULL);
-    }
-    return status == FCAP_OK ? finish() : status;
-}
-
-static void count_key(void *context, struct fcap_bytes key, struct fcap_bytes value,
-                      int64_t expire_at_ms)
-{
-    (void)expire_at_ms;
-    (void)value;
-    *(size_t *)context += memcmp(key.data, "fc:{", 4) == 0;
-}
-
-static size_t keys_of(struct fcap_fake_redis *redis)
-{
-    size_t count = 0;
-    fcap_fake_redis_visit(redis, count_key, &count);
-    return count;
-}
-
-static bool has_key(const char *key)
-{
-    struct fcap_bytes value;
-    int64_t expire_at_ms;
-    return fcap_fake_redis_get(&own.redis, fcap_bytes_of(key), &value, &expire_at_ms);
-}
-
-/* --- records by hand --- */
-
-static void add_record(int32_t partition, const char *user, const char *ad, int64_t time_ms)
-{
-    own.records = realloc(own.records, (own.record_count + 1) * sizeof *own.records);
-    assert_non_null(own.records);
-    struct random_record *record = &own.records[own.record_count];
-    *record = (struct random_record){.partition = partition,
-                                     .offset = (int64_t)own.record_count,
-                                     .timestamp_ms = NOW_MS,
-                                     .timestamp_type = FCAP_TIMESTAMP_CREATE,
-                                     .is_tombstone = ad == NULL,
-                                     .time_ms = time_ms};
-    (void)snprintf(record->user, sizeof record->user, "%s", user);
-    (void)snprintf(record->ad, sizeof record->ad, "%s", ad == NULL ? "" : ad);
-    own.record_count++;
-}
-
-static void add_many(int32_t partitions, size_t users, size_t events)
-{
-    for (size_t i = 0; i < users * events; i++) {
-        char user[16];
-        (void)snprintf(user, sizeof user, "u%zu", i % users);
-        add_record((int32_t)(i % users) % partitions, user, i % 2 == 0 ? "a" : "b",
-                   NOW_MS - 1 - (int64_t)i);
-    }
-}
+static const int64_t edges[] = {BACKFILL_MINUTE_MS, BACKFILL_HOUR_MS, BACKFILL_DAY_MS};
 
 /* --- the same as the pipeline --- */
 
@@ -224,16 +30,16 @@ static struct random_log_options stream_of(uint64_t seed)
         .partitions = 1 + (int32_t)(seed % 4),
         .users = 20 + (uint32_t)(seed % 7) * 60,
         .ads = 3 + (uint32_t)(seed % 11),
-        .now_ms = NOW_MS,
-        .span_ms = DAY_MS,
-        .skew_ms = SKEW_MS,
+        .now_ms = BACKFILL_NOW_MS,
+        .span_ms = BACKFILL_DAY_MS,
+        .skew_ms = BACKFILL_SKEW_MS,
         .tombstones = seed % 4 == 0 ? 0 : 30,
         .duplicates = 100,
         .futures = 40,
         .with_id = seed % 5 == 0 ? 0 : 700,
         .edge_events = 100,
         .edges = edges,
-        .edge_count = WINDOWS,
+        .edge_count = BACKFILL_WINDOWS,
     };
 }
 
@@ -247,7 +53,7 @@ static void run_pipeline(void)
     pipeline_world_start(&settings, random_log_decoder());
     struct fcap_pipeline_sizes sizes = {0};
     int quiet = 0;
-    for (int i = 0; i < STEPS_MAX && quiet < 50; i++) { /* Time stands still. */
+    for (int i = 0; i < BACKFILL_STEPS_MAX && quiet < 50; i++) { /* Time stands still. */
         if (fcap_pipeline_step(world.pipeline, 0) != FCAP_OK) {
             fail_msg("%s", fcap_pipeline_error(world.pipeline));
         }
@@ -286,22 +92,22 @@ static void test_bytes_are_the_pipelines(void **state)
     uint64_t splits = 0;
     partial_keys = 0;
     for (uint64_t seed = 1; seed <= STREAMS; seed++) {
-        (void)setup(state);
+        (void)backfill_world_setup(state);
         struct random_log_options options = stream_of(seed);
         own.records = random_log(&options);
         own.record_count = options.records;
-        own.settings.cache_bytes = seed % 3 == 0 ? 64 << 20 : SMALL_BYTES;
+        own.settings.cache_bytes = seed % 3 == 0 ? 64 << 20 : BACKFILL_SMALL_BYTES;
         own.settings.ads_per_user = seed % 3 == 1 ? 3 : 1000;
         own.settings.value_bytes = seed % 2 == 0 ? 100 : 65536;
         own.seed.unavailable = seed % 2 == 0 ? 100 : 0;
         pipeline_world_init(options.partitions);
         run_pipeline();
-        assert_int_equal(run(options.partitions), FCAP_OK);
+        assert_int_equal(backfill_world_run(options.partitions), FCAP_OK);
         size_t before = equal;
         fcap_fake_redis_visit(&world.redis, compare_key, &equal);
         assert_true(equal > before);
-        assert_int_equal(keys_of(&own.redis), equal - before); /* And nothing else. */
-        assert_int_equal(own.report.at_ms, NOW_MS);
+        assert_int_equal(backfill_world_keys(&own.redis), equal - before); /* And nothing else. */
+        assert_int_equal(own.report.at_ms, BACKFILL_NOW_MS);
         assert_true(own.report.fold_bytes <= own.settings.cache_bytes);
         if (own.seed.unavailable == 0) {
             assert_int_equal(own.report.keys_written, equal - before);
@@ -314,11 +120,11 @@ static void test_bytes_are_the_pipelines(void **state)
         assert_int_equal(own.spill.bytes, 0);
         splits += own.report.splits;
         pipeline_world_done();
-        (void)teardown(state);
+        (void)backfill_world_teardown(state);
     }
     assert_true(splits > 20);
     assert_true(partial_keys > 200);
-    (void)setup(state);
+    (void)backfill_world_setup(state);
     printf("result: %zu values equal to the pipeline's byte for byte, %zu of them partial; %llu "
            "files split\n",
            equal, partial_keys, (unsigned long long)splits);
@@ -335,7 +141,7 @@ static void test_equals_the_definition(void **state)
     own.records = random_log(&options);
     own.record_count = options.records;
     own.settings.cache_bytes = 300 << 10; /* One of the users has 6,000 events with ids. */
-    assert_int_equal(run(options.partitions), FCAP_OK);
+    assert_int_equal(backfill_world_run(options.partitions), FCAP_OK);
     assert_true(own.report.splits > 0);
     struct oracle *oracle = oracle_open();
     for (size_t i = 0; i < own.record_count; i++) {
@@ -350,23 +156,26 @@ static void test_equals_the_definition(void **state)
         if (record->is_tombstone) {
             (void)oracle_tombstone(oracle, record->partition, record->offset, record->user);
         } else {
-            (void)oracle_add_bounded(oracle, &event, is_append ? record->timestamp_ms : NOW_MS,
-                                     SKEW_MS);
+            (void)oracle_add_bounded(oracle, &event,
+                                     is_append ? record->timestamp_ms : BACKFILL_NOW_MS,
+                                     BACKFILL_SKEW_MS);
         }
     }
     struct oracle_tally tally = {0};
     for (size_t i = 0; i < oracle_user_count(oracle); i++) {
-        for (size_t window = 0; window < WINDOWS; window++) {
-            struct oracle_expectation expectation = {.user = oracle_user(oracle, i),
-                                                     .window_ms = windows[window].length_ms,
-                                                     .history_ms = NOW_MS - DAY_MS,
-                                                     .at_min_ms = NOW_MS,
-                                                     .at_max_ms = NOW_MS,
-                                                     .strict_as_of = true};
+        for (size_t window = 0; window < BACKFILL_WINDOWS; window++) {
+            struct oracle_expectation expectation = {
+                .user = oracle_user(oracle, i),
+                .window_ms = backfill_windows[window].length_ms,
+                .history_ms = BACKFILL_NOW_MS - BACKFILL_DAY_MS,
+                .at_min_ms = BACKFILL_NOW_MS,
+                .at_max_ms = BACKFILL_NOW_MS,
+                .strict_as_of = true};
             struct fcap_bytes value = FCAP_BYTES_NONE;
             int64_t expire_at_ms;
             char key[64];
-            (void)snprintf(key, sizeof key, "fc:{%s}:%s", expectation.user, windows[window].name);
+            (void)snprintf(key, sizeof key, "fc:{%s}:%s", expectation.user,
+                           backfill_windows[window].name);
             if (!fcap_fake_redis_get(&own.redis, fcap_bytes_of(key), &value, &expire_at_ms)) {
                 value = FCAP_BYTES_NONE;
             }
@@ -388,30 +197,30 @@ static void test_equals_the_definition(void **state)
 static void test_a_long_history_takes_no_more_memory(void **state)
 {
     (void)state;
-    add_many(3, 2000, 60);
-    own.settings.cache_bytes = SMALL_BYTES;
-    assert_int_equal(run(3), FCAP_OK);
-    assert_true(own.report.fold_bytes <= SMALL_BYTES);
-    assert_true(own.spill.bytes_top > 60 * SMALL_BYTES);
+    backfill_world_add_many(3, 2000, 60);
+    own.settings.cache_bytes = BACKFILL_SMALL_BYTES;
+    assert_int_equal(backfill_world_run(3), FCAP_OK);
+    assert_true(own.report.fold_bytes <= BACKFILL_SMALL_BYTES);
+    assert_true(own.spill.bytes_top > 60 * BACKFILL_SMALL_BYTES);
     assert_int_equal(own.report.events, own.record_count);
     assert_int_equal(own.report.users, 2000);
-    assert_int_equal(keys_of(&own.redis), own.report.keys_written);
+    assert_int_equal(backfill_world_keys(&own.redis), own.report.keys_written);
 }
 
 /* --- what is wrong is found before Redis is touched --- */
 
 static void check_untouched(void)
 {
-    assert_int_equal(keys_of(&own.redis), 0);
+    assert_int_equal(backfill_world_keys(&own.redis), 0);
     assert_int_equal(own.seed.transactions, 0);
 }
 
 static void test_a_user_of_two_partitions(void **state)
 {
     (void)state;
-    add_many(2, 100, 3);
-    add_record(1, "u0", "a", NOW_MS - 1);
-    assert_int_equal(run(2), FCAP_STOPPED);
+    backfill_world_add_many(2, 100, 3);
+    backfill_world_add(1, "u0", "a", BACKFILL_NOW_MS - 1);
+    assert_int_equal(backfill_world_run(2), FCAP_STOPPED);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "not keyed by user"));
     check_untouched();
 }
@@ -419,7 +228,7 @@ static void test_a_user_of_two_partitions(void **state)
 static void test_a_record_without_a_key(void **state)
 {
     (void)state;
-    begin(1);
+    backfill_world_begin(1);
     struct fcap_record record = {.timestamp_ms = -1, .value = fcap_bytes_of("1|a|")};
     assert_int_equal(fcap_backfill_record(own.backfill, &record, own.now), FCAP_STOPPED);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "not keyed by user"));
@@ -429,15 +238,15 @@ static void test_a_record_without_a_key(void **state)
 static void test_a_user_larger_than_memory(void **state)
 {
     (void)state;
-    add_many(1, 30, 3);
+    backfill_world_add_many(1, 30, 3);
     for (int i = 0; i < 5000; i++) {
         char ad[16];
         (void)snprintf(ad, sizeof ad, "ad%d", i);
-        add_record(0, "whale", ad, NOW_MS - 1);
+        backfill_world_add(0, "whale", ad, BACKFILL_NOW_MS - 1);
     }
-    own.settings.cache_bytes = SMALL_BYTES;
+    own.settings.cache_bytes = BACKFILL_SMALL_BYTES;
     own.settings.ads_per_user = 100000;
-    assert_int_equal(run(1), FCAP_LIMIT);
+    assert_int_equal(backfill_world_run(1), FCAP_LIMIT);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "memory.record_cache"));
     check_untouched();
 }
@@ -445,58 +254,58 @@ static void test_a_user_larger_than_memory(void **state)
 static void test_a_full_disk(void **state)
 {
     (void)state;
-    add_many(1, 2000, 3);
-    own.settings.cache_bytes = SMALL_BYTES;
+    backfill_world_add_many(1, 2000, 3);
+    own.settings.cache_bytes = BACKFILL_SMALL_BYTES;
     own.spill.bytes_max = 10000;
-    assert_int_equal(run(1), FCAP_NO_SPACE);
+    assert_int_equal(backfill_world_run(1), FCAP_NO_SPACE);
     check_untouched();
     fcap_backfill_close(own.backfill);
     fake_spill_done(&own.spill);
     fake_spill_init(&own.spill);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     own.spill.bytes_max = own.spill.bytes + 5000; /* Full while a file is split. */
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
-    assert_int_equal(finish(), FCAP_NO_SPACE);
+    assert_int_equal(backfill_world_finish(), FCAP_NO_SPACE);
     check_untouched();
 }
 
 static void test_a_damaged_disk(void **state)
 {
     (void)state;
-    add_many(1, 10, 3);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add_many(1, 10, 3);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     own.spill.damaged = true;
-    assert_int_equal(finish(), FCAP_CORRUPT);
+    assert_int_equal(backfill_world_finish(), FCAP_CORRUPT);
     check_untouched();
 }
 
 static void test_redis_that_stays_away(void **state)
 {
     (void)state;
-    add_many(1, 10, 3);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add_many(1, 10, 3);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     own.redis.down = true;
-    assert_int_equal(finish(), FCAP_UNAVAILABLE);
+    assert_int_equal(backfill_world_finish(), FCAP_UNAVAILABLE);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "fc:meta"));
     own.redis.down = false; /* Nothing was lost by it. */
-    assert_int_equal(finish(), FCAP_OK);
+    assert_int_equal(backfill_world_finish(), FCAP_OK);
     assert_int_equal(own.report.users, 10);
 }
 
 static void test_redis_that_was_emptied(void **state)
 {
     (void)state;
-    add_many(1, 10, 3);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add_many(1, 10, 3);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     fcap_fake_redis_flush(&own.redis);
-    assert_int_equal(finish(), FCAP_FOREIGN);
+    assert_int_equal(backfill_world_finish(), FCAP_FOREIGN);
     check_untouched();
 }
 
@@ -505,24 +314,24 @@ static void test_redis_that_was_emptied(void **state)
 static void test_an_open_partition_is_left_alone(void **state)
 {
     (void)state;
-    add_many(3, 30, 3);
+    backfill_world_add_many(3, 30, 3);
     own.seed.shown_until_ms[1] = INT64_MAX;
-    assert_int_equal(run(3), FCAP_OK);
+    assert_int_equal(backfill_world_run(3), FCAP_OK);
     assert_int_equal(own.report.partitions_open, 1);
     assert_int_equal(fcap_backfill_fate(own.backfill, 1), FCAP_BACKFILL_OPEN);
     assert_int_equal(fake_seed_epoch(&own.seed, 1), 0); /* Not even claimed. */
     assert_int_equal(own.report.users, 20);
-    assert_true(has_key("fc:{u0}:1m"));
-    assert_false(has_key("fc:{u1}:1m"));
-    assert_true(has_key("fc:{u2}:1m"));
+    assert_true(backfill_world_has("fc:{u0}:1m"));
+    assert_false(backfill_world_has("fc:{u1}:1m"));
+    assert_true(backfill_world_has("fc:{u2}:1m"));
 }
 
 static void test_an_owner_that_comes_is_left_alone(void **state)
 {
     (void)state;
-    add_many(2, 30, 3);
-    begin(2);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add_many(2, 30, 3);
+    backfill_world_begin(2);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     own.seed.shown_until_ms[0] = INT64_MAX; /* Seen by a later look. */
     own.now.monotonic_ms += FCAP_BACKFILL_LOOK_MS;
     assert_int_equal(fcap_backfill_tick(own.backfill, own.now), FCAP_OK);
@@ -531,7 +340,7 @@ static void test_an_owner_that_comes_is_left_alone(void **state)
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     uint64_t epoch;
     assert_int_equal(own.seed.port.ops->claim(&own.seed.port, 1, &epoch), FCAP_OK);
-    assert_int_equal(finish(), FCAP_OK);
+    assert_int_equal(backfill_world_finish(), FCAP_OK);
     assert_int_equal(own.report.partitions_open, 1);
     assert_int_equal(own.report.partitions_fenced, 1);
     check_untouched();
@@ -547,16 +356,16 @@ static void test_the_wait_is_as_long_as_it_must(void **state)
     } cases[] = {{0, 5000}, {1, 5000 + 45000 + 4000}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (i > 0) {
-            (void)teardown(state);
-            (void)setup(state);
+            (void)backfill_world_teardown(state);
+            (void)backfill_world_setup(state);
         }
         uint64_t epoch;
-        add_many(1, 5, 2);
+        backfill_world_add_many(1, 5, 2);
         for (int k = 0; k < cases[i].claims_before; k++) {
             assert_int_equal(own.seed.port.ops->claim(&own.seed.port, 0, &epoch), FCAP_OK);
         }
-        begin(1);
-        assert_int_equal(read_all(), FCAP_OK);
+        backfill_world_begin(1);
+        assert_int_equal(backfill_world_read(), FCAP_OK);
         assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
         int64_t begun_ms = own.now.monotonic_ms;
         bool is_done;
@@ -573,34 +382,35 @@ static void test_the_wait_is_as_long_as_it_must(void **state)
 static void test_a_clock_that_was_set_back(void **state)
 {
     (void)state;
-    add_many(1, 5, 2);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add_many(1, 5, 2);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     bool is_done;
-    own.now.wall_ms = NOW_MS - 3000; /* Waited for: nothing is shown for a moment before T0. */
+    own.now.wall_ms =
+        BACKFILL_NOW_MS - 3000; /* Waited for: nothing is shown for a moment before T0. */
     for (int i = 0; i < 100; i++) {
         assert_int_equal(fcap_backfill_step(own.backfill, own.now, &is_done), FCAP_OK);
         own.now.monotonic_ms += 100;
     }
     fcap_backfill_report(own.backfill, &own.report);
     assert_int_equal(own.report.phase, FCAP_BACKFILL_WAITING);
-    own.now.wall_ms = NOW_MS - 3600000; /* No use. */
+    own.now.wall_ms = BACKFILL_NOW_MS - 3600000; /* No use. */
     own.now.monotonic_ms += 1000;
     assert_int_equal(fcap_backfill_step(own.backfill, own.now, &is_done), FCAP_UNAVAILABLE);
-    own.now.wall_ms = NOW_MS + 1;
-    assert_int_equal(finish(), FCAP_OK);
-    assert_int_equal(own.report.at_ms, NOW_MS + 1);
+    own.now.wall_ms = BACKFILL_NOW_MS + 1;
+    assert_int_equal(backfill_world_finish(), FCAP_OK);
+    assert_int_equal(own.report.at_ms, BACKFILL_NOW_MS + 1);
 }
 
 /* Time goes on while it folds: what has passed by then is not written. */
 static void test_what_has_passed_is_not_written(void **state)
 {
     (void)state;
-    add_record(0, "old", "a", NOW_MS - MINUTE_MS + 2000);
-    add_record(0, "new", "a", NOW_MS - 1);
-    begin(1);
-    assert_int_equal(read_all(), FCAP_OK);
+    backfill_world_add(0, "old", "a", BACKFILL_NOW_MS - BACKFILL_MINUTE_MS + 2000);
+    backfill_world_add(0, "new", "a", BACKFILL_NOW_MS - 1);
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     bool is_done = false;
     while (own.report.phase < FCAP_BACKFILL_WRITING) {
@@ -610,15 +420,15 @@ static void test_what_has_passed_is_not_written(void **state)
     }
     own.now.wall_ms += 2000;
     own.now.monotonic_ms += 2000;
-    assert_int_equal(finish(), FCAP_OK);
+    assert_int_equal(backfill_world_finish(), FCAP_OK);
     assert_int_equal(own.report.keys_passed, 1);
     assert_int_equal(own.report.keys_written, 5);
-    assert_false(has_key("fc:{old}:1m"));
-    assert_true(has_key("fc:{old}:1h"));
-    assert_true(has_key("fc:{new}:1m"));
+    assert_false(backfill_world_has("fc:{old}:1m"));
+    assert_true(backfill_world_has("fc:{old}:1h"));
+    assert_true(backfill_world_has("fc:{new}:1m"));
 }
 
-/* A log that begins late: windows that reach back beyond it, by partition. */
+/* A log that begins late: backfill_windows that reach back beyond it, by partition. */
 static void test_windows_that_the_log_cannot_fill(void **state)
 {
     static const struct {
@@ -626,28 +436,29 @@ static void test_windows_that_the_log_cannot_fill(void **state)
         bool hour;
         bool day;
     } cases[] = {{FCAP_TIME_NONE, true, true},
-                 {NOW_MS - DAY_MS, true, true},
-                 {NOW_MS - DAY_MS + 1, true, false},
-                 {NOW_MS - HOUR_MS, true, false},
-                 {NOW_MS - HOUR_MS + 1, false, false}};
+                 {BACKFILL_NOW_MS - BACKFILL_DAY_MS, true, true},
+                 {BACKFILL_NOW_MS - BACKFILL_DAY_MS + 1, true, false},
+                 {BACKFILL_NOW_MS - BACKFILL_HOUR_MS, true, false},
+                 {BACKFILL_NOW_MS - BACKFILL_HOUR_MS + 1, false, false}};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
-        (void)teardown(state);
-        (void)setup(state);
+        (void)backfill_world_teardown(state);
+        (void)backfill_world_setup(state);
         bool serves = i % 2 == 1;
         int64_t since_ms[2] = {cases[i / 2].since_ms, FCAP_TIME_NONE};
         own.settings.serve_incomplete = serves;
-        add_record(0, "u", "a", NOW_MS - 1);
-        add_record(1, "v", "a", NOW_MS - 1);
-        begin(2);
-        assert_int_equal(read_all(), FCAP_OK);
+        backfill_world_add(0, "u", "a", BACKFILL_NOW_MS - 1);
+        backfill_world_add(1, "v", "a", BACKFILL_NOW_MS - 1);
+        backfill_world_begin(2);
+        assert_int_equal(backfill_world_read(), FCAP_OK);
         assert_int_equal(fcap_backfill_read_done(own.backfill, since_ms), FCAP_OK);
-        assert_int_equal(finish(), FCAP_OK);
+        assert_int_equal(backfill_world_finish(), FCAP_OK);
         bool hour = cases[i / 2].hour;
         bool day = cases[i / 2].day;
-        assert_true(has_key("fc:{u}:1m"));
-        assert_int_equal(has_key("fc:{u}:1h"), hour || serves);
-        assert_int_equal(has_key("fc:{u}:1d"), day || serves);
-        assert_true(has_key("fc:{v}:1m") && has_key("fc:{v}:1h") && has_key("fc:{v}:1d"));
+        assert_true(backfill_world_has("fc:{u}:1m"));
+        assert_int_equal(backfill_world_has("fc:{u}:1h"), hour || serves);
+        assert_int_equal(backfill_world_has("fc:{u}:1d"), day || serves);
+        assert_true(backfill_world_has("fc:{v}:1m") && backfill_world_has("fc:{v}:1h") &&
+                    backfill_world_has("fc:{v}:1d"));
         assert_int_equal(own.report.incomplete_mask, (hour ? 0 : 2) | (day ? 0 : 4));
         assert_int_equal(own.report.keys_incomplete, serves ? 0 : !hour + !day);
     }
@@ -663,16 +474,17 @@ static void check_transaction(void *context, int32_t partition, const struct fca
 {
     (void)context;
     keys_most = count > keys_most ? count : keys_most;
-    assert_true(count > 0 && count < FCAP_BACKFILL_KEYS_MAX + WINDOWS);
+    assert_true(count > 0 && count < FCAP_BACKFILL_KEYS_MAX + BACKFILL_WINDOWS);
     assert_int_equal(fcap_backfill_fate(own.backfill, partition), FCAP_BACKFILL_CLAIMED);
-    /* Every user here has all windows, one after the other. */
+    /* Every user here has all backfill_windows, one after the other. */
     for (size_t i = 0; i < count; i++) {
         size_t name = keys[i].key.size - 2;
-        const char *wanted = windows[i % WINDOWS].name;
+        const char *wanted = backfill_windows[i % BACKFILL_WINDOWS].name;
         users_torn += memcmp(keys[i].key.data + name, wanted, 2) != 0;
-        users_torn += i % WINDOWS > 0 && memcmp(keys[i].key.data, keys[i - 1].key.data, name) != 0;
+        users_torn +=
+            i % BACKFILL_WINDOWS > 0 && memcmp(keys[i].key.data, keys[i - 1].key.data, name) != 0;
     }
-    users_torn += count % WINDOWS != 0;
+    users_torn += count % BACKFILL_WINDOWS != 0;
 }
 
 static void test_a_users_windows_are_written_together(void **state)
@@ -681,8 +493,8 @@ static void test_a_users_windows_are_written_together(void **state)
     users_torn = 0;
     keys_most = 0;
     own.seed.transaction = check_transaction;
-    add_many(3, 2000, 1);
-    assert_int_equal(run(3), FCAP_OK);
+    backfill_world_add_many(3, 2000, 1);
+    assert_int_equal(backfill_world_run(3), FCAP_OK);
     assert_int_equal(users_torn, 0);
     assert_true(keys_most >= FCAP_BACKFILL_KEYS_MAX);
     assert_int_equal(own.report.keys_written, 6000);
@@ -692,14 +504,14 @@ static void test_a_users_windows_are_written_together(void **state)
 static void test_what_is_there_stays(void **state)
 {
     (void)state;
-    add_many(1, 10, 2);
-    assert_int_equal(run(1), FCAP_OK);
+    backfill_world_add_many(1, 10, 2);
+    assert_int_equal(backfill_world_run(1), FCAP_OK);
     fcap_backfill_close(own.backfill);
     struct fcap_bytes value;
     int64_t expire_at_ms;
-    add_record(0, "u3", "c", NOW_MS - 1);
+    backfill_world_add(0, "u3", "c", BACKFILL_NOW_MS - 1);
     own.now.wall_ms += 10;
-    assert_int_equal(run(1), FCAP_OK);
+    assert_int_equal(backfill_world_run(1), FCAP_OK);
     assert_int_equal(own.report.keys_kept, 30);
     assert_int_equal(own.report.keys_written, 0);
     assert_true(
@@ -707,7 +519,8 @@ static void test_what_is_there_stays(void **state)
     assert_null(memmem(value.data, value.size, "\"c\"", 3));
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define CASE(test)                                                                                 \
+    cmocka_unit_test_setup_teardown(test, backfill_world_setup, backfill_world_teardown)
 
 int main(void)
 {
