@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -39,6 +41,26 @@ static int close_fake(void **state)
     return 0;
 }
 
+/* --- a file system that knows no files without a name (NFS, some overlays) --- */
+
+static int refuse_nameless; /* an errno */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if (refuse_nameless != 0 && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = refuse_nameless;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
 static int open_file(void **state)
 {
     (void)state;
@@ -50,6 +72,14 @@ static int open_file(void **state)
         fail_msg("%s", error.text);
     }
     return 0;
+}
+
+static int open_old_file(void **state)
+{
+    refuse_nameless = EOPNOTSUPP;
+    int result = open_file(state);
+    refuse_nameless = 0;
+    return result;
 }
 
 static int close_file(void **state)
@@ -359,14 +389,24 @@ static void test_a_folder_that_is_not_there(void **state)
         "file: " #test, test, open_file, close_file, NULL                                          \
     }
 #define DISK(test) cmocka_unit_test_setup_teardown(test, open_file, close_file)
+#define OLD_DISK(test)                                                                             \
+    {                                                                                              \
+        "without O_TMPFILE: " #test, test, open_old_file, close_file, NULL                         \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(test_what_was_put_is_read_in_order), BOTH(test_a_visitor_may_put),
-        BOTH(test_dropped_room_is_used_again),    DISK(test_no_name_stands_in_the_folder),
-        DISK(test_a_damaged_block_is_found),      DISK(test_swapped_blocks_are_found),
-        DISK(test_a_torn_end_is_found),           DISK(test_a_full_disk_is_told),
+        BOTH(test_what_was_put_is_read_in_order),
+        BOTH(test_a_visitor_may_put),
+        BOTH(test_dropped_room_is_used_again),
+        DISK(test_no_name_stands_in_the_folder),
+        OLD_DISK(test_no_name_stands_in_the_folder),
+        OLD_DISK(test_what_was_put_is_read_in_order),
+        DISK(test_a_damaged_block_is_found),
+        DISK(test_swapped_blocks_are_found),
+        DISK(test_a_torn_end_is_found),
+        DISK(test_a_full_disk_is_told),
         DISK(test_a_folder_that_is_not_there),
     };
     return cmocka_run_group_tests_name("spill", tests, NULL, NULL);
