@@ -44,7 +44,7 @@ struct fcap_backfill_ports {
     struct fcap_spill *spill;
 };
 
-/* Both clocks, read once for each call. */
+/* Both clocks, read anew for each call, after the one before has returned. */
 struct fcap_moment {
     int64_t wall_ms;      /* Unix epoch; may step in either direction */
     int64_t monotonic_ms; /* never goes back; the origin means nothing */

@@ -96,6 +96,11 @@ static enum fcap_status look(struct fcap_backfill *backfill, struct fcap_moment 
 
 enum fcap_status fcap_backfill_tick(struct fcap_backfill *backfill, struct fcap_moment now)
 {
+    if (!backfill->has_claimed) {
+        /* The claims may have taken long, and an owner may have come just before the last one. */
+        backfill->has_claimed = backfill->report.phase != FCAP_BACKFILL_OPENED;
+        backfill->claimed_ms = now.monotonic_ms;
+    }
     if (backfill->has_looked && now.monotonic_ms - backfill->look_ms < FCAP_BACKFILL_LOOK_MS) {
         return FCAP_OK;
     }
@@ -104,8 +109,7 @@ enum fcap_status fcap_backfill_tick(struct fcap_backfill *backfill, struct fcap_
 
 /* An increment makes us an owner like any other: the next one's epoch does not follow on its last
  * one, and it projects everything. */
-static enum fcap_status claim(struct fcap_backfill *backfill, int32_t partition,
-                              struct fcap_moment now)
+static enum fcap_status claim(struct fcap_backfill *backfill, int32_t partition)
 {
     struct fcap_seed *seed = backfill->ports.seed;
     struct part *part = &backfill->parts[partition];
@@ -114,11 +118,11 @@ static enum fcap_status claim(struct fcap_backfill *backfill, int32_t partition,
         return backfill_fail(backfill, status, "increment fc:epoch");
     }
     part->is_claimed = true;
-    part->due_ms = now.monotonic_ms + FCAP_BACKFILL_OPENING_MS + FCAP_BACKFILL_SHOWN_MS;
+    part->wait_ms = FCAP_BACKFILL_OPENING_MS + FCAP_BACKFILL_SHOWN_MS;
     if (part->epoch > 1) {
         /* There has been an owner. It may have been stopped just before it showed itself; once it
          * has been still for a session timeout it sends nothing without asking. */
-        part->due_ms += backfill->settings.session_timeout_ms + FCAP_BACKFILL_SHOWN_MS;
+        part->wait_ms += backfill->settings.session_timeout_ms + FCAP_BACKFILL_SHOWN_MS;
     }
     return FCAP_OK;
 }
@@ -141,7 +145,7 @@ enum fcap_status fcap_backfill_begin(struct fcap_backfill *backfill, int32_t par
     for (int32_t i = 0; i < partitions && status == FCAP_OK; i++) {
         const struct part *part = &backfill->parts[i];
         if (part->fate == FCAP_BACKFILL_CLAIMED && !part->is_claimed) {
-            status = claim(backfill, i, now);
+            status = claim(backfill, i);
         }
     }
     if (status == FCAP_OK) {
@@ -208,7 +212,7 @@ static int64_t wait_left(const struct fcap_backfill *backfill)
 {
     int64_t left = 0;
     for (int32_t i = 0; i < backfill->report.partitions; i++) {
-        int64_t own = backfill->parts[i].due_ms - backfill->look_ms;
+        int64_t own = backfill->claimed_ms + backfill->parts[i].wait_ms - backfill->look_ms;
         if (fcap_backfill_wants(backfill, i) && own > left) {
             left = own;
         }

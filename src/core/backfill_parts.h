@@ -23,7 +23,7 @@ struct part {
     enum fcap_backfill_fate fate;
     bool is_claimed;
     uint64_t epoch;
-    int64_t due_ms;      /* monotonic: a look at or after this decides */
+    int64_t wait_ms;     /* from the claims until a look decides */
     int64_t next_offset; /* records below are known */
     int64_t complete_since_ms;
 };
@@ -60,6 +60,8 @@ struct fcap_backfill {
     struct part *parts;
     bool *looked;     /* scratch of a look */
     int64_t begun_ms; /* T0; 0: not yet */
+    bool has_claimed;
+    int64_t claimed_ms; /* monotonic: the first moment that is known to be behind all claims */
     bool has_looked;
     int64_t look_ms;      /* monotonic, when the newest look began */
     int64_t look_time_ms; /* Redis TIME that it gave */

@@ -102,7 +102,7 @@ struct race_world {
     size_t read_next[RACE_PARTITIONS];
     int64_t begin_ms;
     int64_t read_until_ms;
-    int64_t ahead_ms; /* planted: how far its monotonic clock is ahead after the begin */
+    int64_t ahead_ms; /* planted: how far its monotonic clock is ahead after the first step */
     bool forgets_session;
     bool opens_late;
     bool is_over;

@@ -198,12 +198,12 @@ static void step_backfill(int64_t ahead_ms)
             fill_oracle();
             race.is_reading = true;
             race.read_until_ms = race.now_ms + race_draw(race_draw(2) == 0 ? 500 : 30000) + 1;
-            race.ahead_ms = ahead_ms;
         }
     } else if (race.is_reading) {
         status = read_some();
     } else {
         status = fcap_backfill_step(race.backfill, moment(), &is_done);
+        race.ahead_ms = ahead_ms;
         check_transaction();
     }
     race.score.foreign += status == FCAP_FOREIGN;
