@@ -90,6 +90,9 @@ static void test_bytes_are_the_pipelines(void **state)
 {
     size_t equal = 0;
     uint64_t splits = 0;
+    uint64_t cut = 0;
+    uint64_t rejects[FCAP_REJECT_COUNT] = {0};
+    uint64_t tombstones = 0;
     partial_keys = 0;
     for (uint64_t seed = 1; seed <= STREAMS; seed++) {
         (void)backfill_world_setup(state);
@@ -115,19 +118,32 @@ static void test_bytes_are_the_pipelines(void **state)
         const struct fcap_counters *counters = fcap_pipeline_counters(world.pipeline);
         for (size_t i = 0; i < FCAP_REJECT_COUNT; i++) { /* Every record was judged alike. */
             assert_int_equal(own.report.rejects[i], counters->rejects[i]);
+            rejects[i] += own.report.rejects[i];
         }
         assert_int_equal(own.report.events, counters->events);
         assert_int_equal(own.spill.bytes, 0);
         splits += own.report.splits;
+        cut += own.report.values_cut;
+        tombstones += own.report.tombstones;
         pipeline_world_done();
         (void)backfill_world_teardown(state);
     }
     assert_true(splits > 20);
-    assert_true(partial_keys > 200);
+    assert_true(partial_keys > 200 && cut > 100);
     (void)backfill_world_setup(state);
-    printf("result: %zu values equal to the pipeline's byte for byte, %zu of them partial; %llu "
-           "files split\n",
-           equal, partial_keys, (unsigned long long)splits);
+    printf(
+        "result: %zu values equal to the pipeline's byte for byte, %zu of them partial, %llu cut; "
+        "%llu files split\n",
+        equal, partial_keys, (unsigned long long)cut, (unsigned long long)splits);
+    printf("result: %llu late, %llu duplicate, %llu future, %llu beyond ads_per_user, %llu "
+           "tombstones\n",
+           (unsigned long long)rejects[FCAP_REJECT_LATE],
+           (unsigned long long)rejects[FCAP_REJECT_DUPLICATE],
+           (unsigned long long)rejects[FCAP_REJECT_FUTURE],
+           (unsigned long long)rejects[FCAP_REJECT_ADS_LIMIT], (unsigned long long)tombstones);
+    assert_true(rejects[FCAP_REJECT_LATE] > 1000 && rejects[FCAP_REJECT_DUPLICATE] > 1000);
+    assert_true(rejects[FCAP_REJECT_FUTURE] > 1000 && rejects[FCAP_REJECT_ADS_LIMIT] > 1000);
+    assert_true(tombstones > 1000);
 }
 
 /* --- the definition --- */
