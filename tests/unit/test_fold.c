@@ -265,7 +265,7 @@ static void test_memory_stays_below_the_bound(void **state)
         uint64_t chance = seed;
         enum fcap_status status = FCAP_OK;
         size_t added = 0;
-        while (status == FCAP_OK) {
+        while (status == FCAP_OK && added < 100000) {
             char user[16];
             char ad[16];
             (void)snprintf(user, sizeof user, "u%u", random_below(&chance, 400));
