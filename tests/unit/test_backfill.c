@@ -219,8 +219,25 @@ static void test_a_long_history_takes_no_more_memory(void **state)
     assert_true(own.report.fold_bytes <= BACKFILL_SMALL_BYTES);
     assert_true(own.spill.bytes_top > 60 * BACKFILL_SMALL_BYTES);
     assert_int_equal(own.report.events, own.record_count);
+    assert_int_equal(own.report.total, own.record_count);
+    assert_int_equal(own.report.done, own.report.total);
     assert_int_equal(own.report.users, 2000);
     assert_int_equal(backfill_world_keys(&own.redis), own.report.keys_written);
+}
+
+/* A reader that lost its connection may give records again. */
+static void test_a_record_that_is_given_again(void **state)
+{
+    (void)state;
+    backfill_world_add_many(2, 10, 3);
+    backfill_world_begin(2);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
+    assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
+    assert_int_equal(backfill_world_finish(), FCAP_OK);
+    assert_int_equal(own.report.records, 60);
+    assert_int_equal(own.report.rejects[FCAP_REJECT_REDELIVERED], 30);
+    assert_int_equal(own.report.events, 30);
 }
 
 /* --- what is wrong is found before Redis is touched --- */
@@ -545,6 +562,7 @@ int main(void)
         CASE(test_bytes_are_the_pipelines),
         CASE(test_equals_the_definition),
         CASE(test_a_long_history_takes_no_more_memory),
+        CASE(test_a_record_that_is_given_again),
         CASE(test_a_user_of_two_partitions),
         CASE(test_a_record_without_a_key),
         CASE(test_a_user_larger_than_memory),
