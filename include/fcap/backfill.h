@@ -68,7 +68,8 @@ void fcap_backfill_close(struct fcap_backfill *backfill);
 const char *fcap_backfill_error(const struct fcap_backfill *backfill);
 
 /* The first call: looks who is at work and claims the other partitions. `records` is about how many
- * will be read (end - start, summed). T0 is this moment. RETRY: Redis is away, call it again. */
+ * will be read (end - start, summed). T0 is this moment. RETRY: Redis is away, call it again.
+ * LIMIT: the state of `run` has no room for so many partitions. */
 enum fcap_status fcap_backfill_begin(struct fcap_backfill *backfill, int32_t partitions,
                                      uint64_t records, struct fcap_moment now) FCAP_MUST_USE;
 

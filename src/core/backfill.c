@@ -1,6 +1,8 @@
 /* Who owns what, and when what may be done. */
 #include "backfill_parts.h"
 
+#include "fcap/key.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +133,9 @@ enum fcap_status fcap_backfill_begin(struct fcap_backfill *backfill, int32_t par
                                      uint64_t records, struct fcap_moment now)
 {
     FCAP_ASSERT(backfill->report.phase == FCAP_BACKFILL_OPENED && partitions > 0);
+    if (partitions - 1 > FCAP_PARTITION_MAX) {
+        return backfill_fail(backfill, FCAP_LIMIT, "take a partition: its number exceeds 65,534");
+    }
     if (backfill->parts == NULL) {
         backfill->parts = calloc((size_t)partitions, sizeof *backfill->parts);
         backfill->looked = calloc((size_t)partitions, sizeof *backfill->looked);

@@ -109,6 +109,8 @@ enum fcap_status backfill_world_finish(void)
     for (int i = 0; i < BACKFILL_STEPS_MAX && !is_done; i++) {
         status = fcap_backfill_step(own.backfill, own.now, &is_done);
         fcap_backfill_report(own.backfill, &own.report);
+        assert_true(own.report.phase < FCAP_BACKFILL_CHECKING ||
+                    own.report.done <= own.report.total);
         failures = status == FCAP_OK ? 0 : failures + 1;
         if (fcap_status_class(status) == FCAP_CLASS_FATAL || failures == 100) {
             return status;

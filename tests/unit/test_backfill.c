@@ -268,6 +268,16 @@ static void test_a_record_without_a_key(void **state)
     check_untouched();
 }
 
+static void test_too_many_partitions(void **state)
+{
+    (void)state;
+    struct fcap_backfill_ports ports = {random_log_decoder(), &own.seed.port, &own.spill.port};
+    struct fcap_error error;
+    assert_int_equal(fcap_backfill_open(&own.settings, &ports, &own.backfill, &error), FCAP_OK);
+    assert_int_equal(fcap_backfill_begin(own.backfill, 65536, 1, own.now), FCAP_LIMIT);
+    check_untouched();
+}
+
 static void test_a_user_larger_than_memory(void **state)
 {
     (void)state;
@@ -565,6 +575,7 @@ int main(void)
         CASE(test_a_record_that_is_given_again),
         CASE(test_a_user_of_two_partitions),
         CASE(test_a_record_without_a_key),
+        CASE(test_too_many_partitions),
         CASE(test_a_user_larger_than_memory),
         CASE(test_a_full_disk),
         CASE(test_a_damaged_disk),
