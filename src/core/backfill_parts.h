@@ -87,7 +87,6 @@ struct fcap_backfill {
     size_t children; /* the first of them */
 
     struct pending pending;
-    bool is_ready; /* `pending` is to be sent */
 };
 
 /* backfill.c */

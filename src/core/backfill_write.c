@@ -24,7 +24,7 @@ static void forget(struct pending *pending)
     fcap_buffer_clear(&pending->bytes);
 }
 
-/* RETRY: the same keys are sent again by the next step; those that are there by then stay. */
+/* RETRY: these keys are sent again by the next step; those that are there by then stay. */
 static enum fcap_status send(struct fcap_backfill *backfill)
 {
     struct pending *pending = &backfill->pending;
@@ -127,13 +127,10 @@ enum fcap_status backfill_write(struct fcap_backfill *backfill, struct fcap_mome
         backfill->user = 0;
         return status == FCAP_LIMIT ? backfill_fail(backfill, status, "fold a file again") : status;
     }
-    if (!backfill->is_ready) {
-        gather(backfill, backfill_redis_ms(backfill, now), &backfill->is_ready);
-    }
-    if (backfill->is_ready) {
-        enum fcap_status status = send(backfill);
-        backfill->is_ready = status != FCAP_OK;
-        return status;
+    bool is_ready;
+    gather(backfill, backfill_redis_ms(backfill, now), &is_ready); /* After RETRY: perhaps more. */
+    if (is_ready) {
+        return send(backfill);
     }
     if (backfill->user < fcap_fold_users(backfill->fold)) {
         return FCAP_OK;
