@@ -268,7 +268,7 @@ static void test_memory_stays_below_the_bound(void **state)
         while (status == FCAP_OK && added < 100000) {
             char user[16];
             char ad[16];
-            (void)snprintf(user, sizeof user, "u%u", random_below(&chance, 400));
+            (void)snprintf(user, sizeof user, "u%u", random_below(&chance, 3000));
             (void)snprintf(ad, sizeof ad, "ad%u", random_below(&chance, 50));
             struct fcap_event event = {.user = fcap_bytes_of(user),
                                        .ad = fcap_bytes_of(ad),
