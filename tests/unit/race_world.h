@@ -68,6 +68,7 @@ struct race_entry {
 
 /* What may be wrong, and what was seen to happen. */
 struct race_score {
+    uint64_t worlds; /* that were run */
     size_t worlds_wrong;
     size_t beside_open; /* transactions of a partition whose gate is open */
     size_t overwritten; /* values of a living owner, or any that existed */
