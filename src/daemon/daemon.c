@@ -175,6 +175,8 @@ static void wait_for_stop(struct daemon *daemon)
     }
     int number = fcap_signals_received();
     if (number != 0) {
+        /* First of all: where nobody takes our lines, the next one may not come back. */
+        fcap_watchdog_expect_end(daemon->watchdog, daemon->config->shutdown.deadline_ms);
         FCAP_INFO("%s: draining, at most %lld ms; a second signal ends the process at once",
                   number == SIGTERM ? "SIGTERM" : "SIGINT",
                   (long long)daemon->config->shutdown.deadline_ms);

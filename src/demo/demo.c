@@ -156,9 +156,10 @@ static int work(const struct demo_options *options, const struct demo_run *run)
         return 1;
     }
     demo_view_open(&demo.view, options->no_tty);
-    (void)printf("look    redis-cli -h %s -p %u GET '%s%s}:%s'\n", demo.world.redis_address.host,
-                 demo.world.redis_address.port, demo.world.key_prefix, demo.feed.watched[0],
-                 demo_windows[DEMO_WINDOWS - 1].name);
+    char key[4096];
+    demo_world_key(&demo.world, demo.feed.watched[0], DEMO_WINDOWS - 1, key, sizeof key);
+    (void)printf("look    redis-cli -h %s -p %u GET '%s'\n", demo.world.redis_address.host,
+                 demo.world.redis_address.port, key);
     (void)fflush(stdout);
     if (!go(&demo, &audit)) {
         return 1;

@@ -58,6 +58,7 @@ static pid_t start(const struct demo_options *options, const struct demo_run *ru
     }
     (void)signal(SIGTTOU, SIG_IGN); /* We write to a terminal that belongs to the parent's group. */
     (void)sigprocmask(SIG_SETMASK, old_mask, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
     int code = work(options, run);
     exit(code);
 }
@@ -178,9 +179,11 @@ int demo_supervise(const struct demo_options *options,
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGQUIT);
     (void)sigaddset(&signals, SIGCHLD);
     (void)sigprocmask(SIG_BLOCK, &signals, &old_mask);
     (void)signal(SIGCHLD, SIG_DFL); /* Ignored, as by nohup's kin, nobody could be waited for. */
+    (void)signal(SIGPIPE, SIG_IGN); /* Whoever reads what we say may be gone before we clean up. */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     begin(&run);
     pid_t child = start(options, &run, &old_mask, work);

@@ -263,6 +263,29 @@ static void test_ctrl_c_leaves_nothing(void **unused)
     }
 }
 
+/* `fcapd demo 2>&1 | head`: what it says on its way out must not end it before it has cleaned up.
+ */
+static void test_nothing_is_left_when_nobody_reads(void **unused)
+{
+    static const char *const arguments[] = {"--events", "20000", "--seconds", "20", NULL};
+    static const int signals[] = {SIGINT, SIGQUIT};
+    static struct child child;
+    (void)unused;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        int status = 0;
+        start(&child, arguments);
+        await_text(&child, "look ");
+        (void)close(child.output);
+        assert_int_equal(kill(child.pid, signals[i]), 0);
+        assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 128 + signals[i]);
+        assert_int_equal(kill(daemon_of(&child), 0), -1);
+        assert_int_equal(count_entries(child.folder), 0);
+        lab_folder_remove(child.folder);
+    }
+}
+
 static void test_a_dead_daemon_is_told_with_the_end_of_its_log(void **unused)
 {
     static const char *const arguments[] = {"--events", "20000", "--seconds", "20", NULL};
@@ -500,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_a_run_ends_with_every_key_right),
         cmocka_unit_test(test_wrong_keys_are_found),
         cmocka_unit_test(test_ctrl_c_leaves_nothing),
+        cmocka_unit_test(test_nothing_is_left_when_nobody_reads),
         cmocka_unit_test(test_a_dead_daemon_is_told_with_the_end_of_its_log),
         cmocka_unit_test(test_a_daemon_that_hangs_is_told),
         cmocka_unit_test(test_a_log_is_replayed),
