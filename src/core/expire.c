@@ -191,24 +191,16 @@ static int64_t read_through(const struct fcap_task *task, int64_t target)
  * long as many steps. When others have read much in this step, a task waits for the next one, so
  * that records and answers are not kept waiting. A task that is behind by WAIT_MS or half a bucket
  * neither waits nor counts. */
-static bool must_wait(const struct fcap_pipeline *pipeline, size_t read, bool is_behind)
-{
-    return !is_behind && read > pipeline->settings.work_per_step;
-}
-
 enum fcap_status expire_task(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     size_t read = pipeline->timers_read;
-    int64_t target = clock_target(task);
-    int64_t behind_ms = target - task->meta.clock_ms;
+    int64_t now_ms = clock_target(task);
+    int64_t behind_ms = now_ms - task->meta.clock_ms;
     bool is_behind =
         (behind_ms >= WAIT_MS || behind_ms >= task->meta.bucket_ms / 2) && !FCAP_MUTANT(WAIT);
-    if (must_wait(pipeline, read, is_behind)) {
-        int64_t through = read_through(task, target);
-        pipeline->left_over = pipeline->left_over || through < target;
-        target = through;
-    }
+    bool waits = !is_behind && read > pipeline->settings.work_per_step;
+    int64_t target = waits ? read_through(task, now_ms) : now_ms;
     while (task->meta.clock_ms < target && pipeline->work_left > 0) {
         int64_t step = target - task->meta.clock_ms;
         if (step > pipeline->settings.slice_ms) {
@@ -227,7 +219,7 @@ enum fcap_status expire_task(struct fcap_task *task)
     if (is_behind) {
         pipeline->timers_read = read;
     }
-    pipeline->left_over = pipeline->left_over || task->meta.clock_ms < target;
+    pipeline->left_over = pipeline->left_over || task->meta.clock_ms < now_ms;
     return FCAP_OK;
 }
 

@@ -310,7 +310,10 @@ static bool has_lag(const struct fcap_worker *worker)
  * would stand full meanwhile. */
 static void linger(struct fcap_worker *worker, int64_t begun_us)
 {
-    while (!has_lag(worker) && fcap_pipeline_may_linger(worker->pipeline) && !is_stopping(worker)) {
+    if (has_lag(worker)) {
+        return;
+    }
+    while (fcap_pipeline_may_linger(worker->pipeline) && !is_stopping(worker)) {
         int64_t left_us = begun_us + LINGER_US - monotonic_us();
         if (left_us <= 0) {
             break;
