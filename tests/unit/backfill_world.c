@@ -146,6 +146,12 @@ size_t backfill_world_keys(struct fcap_fake_redis *redis)
     return count;
 }
 
+void backfill_world_check_untouched(void)
+{
+    assert_int_equal(backfill_world_keys(&own.redis), 0);
+    assert_int_equal(own.seed.transactions, 0);
+}
+
 bool backfill_world_has(const char *key)
 {
     struct fcap_bytes value;

@@ -62,6 +62,8 @@ enum fcap_status backfill_world_run(int32_t partitions);
 
 /* Keys of counts in a Redis. */
 size_t backfill_world_keys(struct fcap_fake_redis *redis);
+/* Fails the test when backfill has written anything. */
+void backfill_world_check_untouched(void);
 /* Whether the key is there. */
 bool backfill_world_has(const char *key);
 

@@ -66,6 +66,21 @@ void pipeline_world_start(const struct fcap_settings *settings, struct fcap_deco
     }
 }
 
+enum fcap_status pipeline_world_rest(int steps_max)
+{
+    struct fcap_pipeline_sizes sizes;
+    int quiet = 0;
+    for (int i = 0; i < steps_max && quiet < 50; i++) {
+        enum fcap_status status = fcap_pipeline_step(world.pipeline, 0);
+        if (status != FCAP_OK) {
+            return status;
+        }
+        fcap_pipeline_sizes(world.pipeline, &sizes);
+        quiet = sizes.push_backlog == 0 && sizes.flights == 0 ? quiet + 1 : 0;
+    }
+    return quiet == 50 ? FCAP_OK : FCAP_TIMEOUT;
+}
+
 void pipeline_world_kill(void)
 {
     if (world.pipeline != NULL) {

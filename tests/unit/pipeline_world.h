@@ -37,6 +37,9 @@ int pipeline_world_teardown(void **unused);
 void pipeline_world_settings(struct fcap_settings *settings);
 /* Starts a process that is given every partition. `decoder` is borrowed. */
 void pipeline_world_start(const struct fcap_settings *settings, struct fcap_decoder *decoder);
+/* Steps, while time stands still, until nothing has waited to be sent or acknowledged for 50 steps.
+ * Gives why the pipeline failed, or TIMEOUT after so many steps. */
+enum fcap_status pipeline_world_rest(int steps_max);
 /* Kills the process; what was written stays. Does nothing when none runs. */
 void pipeline_world_kill(void);
 /* Appends a record with the time of its event as append time; value NULL: a tombstone. */

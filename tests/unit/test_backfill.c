@@ -51,16 +51,10 @@ static void run_pipeline(void)
         random_log_append(&world.topic, &own.records[i]);
     }
     pipeline_world_start(&settings, random_log_decoder());
-    struct fcap_pipeline_sizes sizes = {0};
-    int quiet = 0;
-    for (int i = 0; i < BACKFILL_STEPS_MAX && quiet < 50; i++) { /* Time stands still. */
-        if (fcap_pipeline_step(world.pipeline, 0) != FCAP_OK) {
-            fail_msg("%s", fcap_pipeline_error(world.pipeline));
-        }
-        fcap_pipeline_sizes(world.pipeline, &sizes);
-        quiet = sizes.push_backlog == 0 && sizes.flights == 0 ? quiet + 1 : 0;
+    enum fcap_status status = pipeline_world_rest(BACKFILL_STEPS_MAX);
+    if (status != FCAP_OK) {
+        fail_msg("%s: %s", fcap_status_text(status), fcap_pipeline_error(world.pipeline));
     }
-    assert_int_equal(quiet, 50);
 }
 
 static size_t partial_keys;
@@ -242,12 +236,6 @@ static void test_a_record_that_is_given_again(void **state)
 
 /* --- what is wrong is found before Redis is touched --- */
 
-static void check_untouched(void)
-{
-    assert_int_equal(backfill_world_keys(&own.redis), 0);
-    assert_int_equal(own.seed.transactions, 0);
-}
-
 static void test_a_user_of_two_partitions(void **state)
 {
     (void)state;
@@ -255,7 +243,7 @@ static void test_a_user_of_two_partitions(void **state)
     backfill_world_add(1, "u0", "a", BACKFILL_NOW_MS - 1);
     assert_int_equal(backfill_world_run(2), FCAP_STOPPED);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "not keyed by user"));
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_a_record_without_a_key(void **state)
@@ -265,7 +253,7 @@ static void test_a_record_without_a_key(void **state)
     struct fcap_record record = {.timestamp_ms = -1, .value = fcap_bytes_of("1|a|")};
     assert_int_equal(fcap_backfill_record(own.backfill, &record, own.now), FCAP_STOPPED);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "not keyed by user"));
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_too_many_partitions(void **state)
@@ -275,7 +263,7 @@ static void test_too_many_partitions(void **state)
     struct fcap_error error;
     assert_int_equal(fcap_backfill_open(&own.settings, &ports, &own.backfill, &error), FCAP_OK);
     assert_int_equal(fcap_backfill_begin(own.backfill, 65536, 1, own.now), FCAP_LIMIT);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_a_user_larger_than_memory(void **state)
@@ -291,7 +279,7 @@ static void test_a_user_larger_than_memory(void **state)
     own.settings.ads_per_user = 100000;
     assert_int_equal(backfill_world_run(1), FCAP_LIMIT);
     assert_non_null(strstr(fcap_backfill_error(own.backfill), "memory.record_cache"));
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_a_full_disk(void **state)
@@ -301,7 +289,7 @@ static void test_a_full_disk(void **state)
     own.settings.cache_bytes = BACKFILL_SMALL_BYTES;
     own.spill.bytes_max = 10000;
     assert_int_equal(backfill_world_run(1), FCAP_NO_SPACE);
-    check_untouched();
+    backfill_world_check_untouched();
     fcap_backfill_close(own.backfill);
     fake_spill_done(&own.spill);
     fake_spill_init(&own.spill);
@@ -310,7 +298,7 @@ static void test_a_full_disk(void **state)
     own.spill.bytes_max = own.spill.bytes + 5000; /* Full while a file is split. */
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     assert_int_equal(backfill_world_finish(), FCAP_NO_SPACE);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_a_damaged_disk(void **state)
@@ -322,7 +310,7 @@ static void test_a_damaged_disk(void **state)
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     own.spill.damaged = true;
     assert_int_equal(backfill_world_finish(), FCAP_CORRUPT);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 static void test_redis_that_stays_away(void **state)
@@ -349,7 +337,7 @@ static void test_redis_that_was_emptied(void **state)
     assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
     fcap_fake_redis_flush(&own.redis);
     assert_int_equal(backfill_world_finish(), FCAP_FOREIGN);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 #define CASE(test)                                                                                 \

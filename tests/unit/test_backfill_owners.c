@@ -12,12 +12,6 @@
 
 #include "unit/backfill_world.h"
 
-static void check_untouched(void)
-{
-    assert_int_equal(backfill_world_keys(&own.redis), 0);
-    assert_int_equal(own.seed.transactions, 0);
-}
-
 /* --- owners and time --- */
 
 static void test_an_open_partition_is_left_alone(void **state)
@@ -52,7 +46,7 @@ static void test_an_owner_that_comes_is_left_alone(void **state)
     assert_int_equal(backfill_world_finish(), FCAP_OK);
     assert_int_equal(own.report.partitions_open, 1);
     assert_int_equal(own.report.partitions_fenced, 1);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 /* How long it waits: not at all for nobody, a session where there was an owner. */
@@ -196,7 +190,7 @@ static void test_what_waits_to_be_sent_is_given_up(void **state)
     own.now.monotonic_ms += FCAP_BACKFILL_LOOK_MS;
     assert_int_equal(backfill_world_finish(), FCAP_OK);
     assert_int_equal(own.report.partitions_open, 1);
-    check_untouched();
+    backfill_world_check_untouched();
 }
 
 /* The same beside another partition, which is written. */
