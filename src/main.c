@@ -17,9 +17,9 @@ static const struct fcap_command commands[] = {
     {"run", "count impressions and project them to Redis, until SIGTERM", FCAP_TAKES_CONFIG,
      fcap_command_run},
     {"check", "validate the configuration, the state, Kafka and Redis", //
-     FCAP_TAKES_CONFIG | FCAP_TAKES_CHECK, fcap_command_check},
+     FCAP_TAKES_CONFIG | FCAP_TAKES_OFFLINE | FCAP_TAKES_EFFECTIVE, fcap_command_check},
     {"inspect", "show what the state holds, and one user's counts",
-     FCAP_TAKES_CONFIG | FCAP_TAKES_INSPECT, fcap_command_inspect},
+     FCAP_TAKES_CONFIG | FCAP_TAKES_USER | FCAP_TAKES_PARTITION, fcap_command_inspect},
     {"demo", "run it all in a small world of its own, watch it, recount every key", FCAP_TAKES_REST,
      fcap_command_demo},
     {"version", "show the versions of this program and its libraries", 0, fcap_command_version},
@@ -30,12 +30,8 @@ static int usage(FILE *file)
 {
     (void)fprintf(file, "usage: fcapd COMMAND [-c FILE] [--set key=value]...\n");
     for (size_t i = 0; i < COMMANDS; i++) {
-        (void)fprintf(file, "  %-8s %s%s\n", commands[i].name, commands[i].help,
-                      (commands[i].takes & FCAP_TAKES_CHECK) != 0 ? " [--offline] [--effective]"
-                      : (commands[i].takes & FCAP_TAKES_INSPECT) != 0
-                          ? " [--user ID] [--partition N]"
-                      : (commands[i].takes & FCAP_TAKES_REST) != 0 ? " [--help]"
-                                                                   : "");
+        (void)fprintf(file, "  %-8s %s", commands[i].name, commands[i].help);
+        fcap_arguments_usage(&commands[i], file);
     }
     return file == stdout ? FCAP_EXIT_OK : FCAP_EXIT_USAGE;
 }

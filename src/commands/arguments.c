@@ -10,7 +10,16 @@ static bool complain(const char *text, const char *argument)
     return false;
 }
 
-static bool add_set(struct fcap_arguments *arguments, const char *text)
+static bool take_config(struct fcap_arguments *arguments, const char *text)
+{
+    if (arguments->config_path != NULL) {
+        return complain("one configuration file can be given", text);
+    }
+    arguments->config_path = text;
+    return true;
+}
+
+static bool take_set(struct fcap_arguments *arguments, const char *text)
 {
     if (arguments->set_count == FCAP_SETS_MAX) {
         return complain("too many --set", text);
@@ -24,38 +33,62 @@ static bool add_set(struct fcap_arguments *arguments, const char *text)
     return true;
 }
 
-static bool read_partition(const char *text, int32_t *ret_partition)
+static bool take_offline(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_offline = true;
+    return true;
+}
+
+static bool take_effective(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_effective = true;
+    return true;
+}
+
+static bool take_user(struct fcap_arguments *arguments, const char *text)
+{
+    arguments->user = text;
+    return true;
+}
+
+static bool take_partition(struct fcap_arguments *arguments, const char *text)
 {
     char *end;
     long value = strtol(text, &end, 10);
     if (*text == '\0' || *end != '\0' || value < 0 || value > INT32_MAX) {
         return complain("--partition wants a number of 0 or more", text);
     }
-    *ret_partition = (int32_t)value;
+    arguments->partition = (int32_t)value;
     return true;
 }
 
-/* An option with a value. */
-static bool take_value(const struct fcap_command *command, const char *name, const char *value,
-                       struct fcap_arguments *arguments, bool *ret_known)
+/* Every option of every command but those that read their arguments themselves. */
+static const struct option {
+    unsigned takes; /* which commands know it */
+    const char *name;
+    const char *value; /* what stands behind it, for the usage; NULL: nothing */
+    bool (*take)(struct fcap_arguments *arguments, const char *text);
+} options[] = {
+    {FCAP_TAKES_CONFIG, "-c", "FILE", take_config},
+    {FCAP_TAKES_CONFIG, "--config", "FILE", take_config},
+    {FCAP_TAKES_CONFIG, "--set", "key=value", take_set},
+    {FCAP_TAKES_OFFLINE, "--offline", NULL, take_offline},
+    {FCAP_TAKES_EFFECTIVE, "--effective", NULL, take_effective},
+    {FCAP_TAKES_USER, "--user", "ID", take_user},
+    {FCAP_TAKES_PARTITION, "--partition", "N", take_partition},
+};
+#define OPTIONS (sizeof options / sizeof options[0])
+
+static const struct option *find_option(const struct fcap_command *command, const char *name)
 {
-    bool is_inspect = (command->takes & FCAP_TAKES_INSPECT) != 0;
-    *ret_known = true;
-    if (strcmp(name, "-c") == 0 || strcmp(name, "--config") == 0) {
-        if (arguments->config_path != NULL) {
-            return complain("one configuration file can be given", name);
+    for (size_t i = 0; i < OPTIONS; i++) {
+        if ((command->takes & options[i].takes) != 0 && strcmp(options[i].name, name) == 0) {
+            return &options[i];
         }
-        arguments->config_path = value;
-    } else if (strcmp(name, "--set") == 0) {
-        return value == NULL || add_set(arguments, value);
-    } else if (strcmp(name, "--user") == 0 && is_inspect) {
-        arguments->user = value;
-    } else if (strcmp(name, "--partition") == 0 && is_inspect) {
-        return value == NULL || read_partition(value, &arguments->partition);
-    } else {
-        *ret_known = false;
     }
-    return true;
+    return NULL;
 }
 
 bool fcap_arguments_parse(const struct fcap_command *command, int count, char **texts,
@@ -68,29 +101,31 @@ bool fcap_arguments_parse(const struct fcap_command *command, int count, char **
         return true;
     }
     for (int i = 0; i < count; i++) {
-        bool is_known = false;
-        const char *value = i + 1 < count ? texts[i + 1] : NULL;
-        if ((command->takes & FCAP_TAKES_CHECK) != 0 && strcmp(texts[i], "--offline") == 0) {
-            ret_arguments->is_offline = true;
-            continue;
-        }
-        if ((command->takes & FCAP_TAKES_CHECK) != 0 && strcmp(texts[i], "--effective") == 0) {
-            ret_arguments->is_effective = true;
-            continue;
-        }
-        if ((command->takes & FCAP_TAKES_CONFIG) != 0 &&
-            !take_value(command, texts[i], value, ret_arguments, &is_known)) {
-            return false;
-        }
-        if (!is_known) {
+        const struct option *option = find_option(command, texts[i]);
+        if (option == NULL) {
             return complain("this command knows no such argument", texts[i]);
         }
-        if (value == NULL) {
+        if (option->value != NULL && i + 1 == count) {
             return complain("a value is due behind it", texts[i]);
         }
-        i++;
+        i += option->value != NULL;
+        if (!option->take(ret_arguments, texts[i])) {
+            return false;
+        }
     }
     return true;
+}
+
+void fcap_arguments_usage(const struct fcap_command *command, FILE *file)
+{
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const struct option *option = &options[i];
+        if ((command->takes & option->takes & ~(unsigned)FCAP_TAKES_CONFIG) != 0) {
+            (void)fprintf(file, option->value != NULL ? " [%s %s]" : " [%s]", option->name,
+                          option->value);
+        }
+    }
+    (void)fputs((command->takes & FCAP_TAKES_REST) != 0 ? " [--help]\n" : "\n", file);
 }
 
 bool fcap_arguments_load(const struct fcap_arguments *arguments, struct fcap_config *ret_config)

@@ -6,6 +6,8 @@
 #include "daemon/daemon.h"
 #include "fcap/config.h"
 
+#include <stdio.h>
+
 #define FCAP_SETS_MAX 256
 
 /* What stands behind the command's name on the command line. Texts are borrowed from it. */
@@ -25,9 +27,11 @@ struct fcap_arguments {
 /* What a command takes besides -c and --set. */
 enum {
     FCAP_TAKES_CONFIG = 1,
-    FCAP_TAKES_CHECK = 2,   /* --offline --effective */
-    FCAP_TAKES_INSPECT = 4, /* --user --partition */
-    FCAP_TAKES_REST = 8,    /* reads its arguments itself */
+    FCAP_TAKES_REST = 2, /* reads its arguments itself */
+    FCAP_TAKES_OFFLINE = 4,
+    FCAP_TAKES_EFFECTIVE = 8,
+    FCAP_TAKES_USER = 16,
+    FCAP_TAKES_PARTITION = 32,
 };
 
 struct fcap_command {
@@ -41,6 +45,9 @@ struct fcap_command {
  * a line on standard error names it. */
 bool fcap_arguments_parse(const struct fcap_command *command, int count, char **texts,
                           struct fcap_arguments *ret_arguments);
+
+/* Ends the command's line of the usage: its options besides -c and --set. */
+void fcap_arguments_usage(const struct fcap_command *command, FILE *file);
 
 /* Loads the configuration; problems go to standard error. False: it cannot be used (exit 78). */
 bool fcap_arguments_load(const struct fcap_arguments *arguments, struct fcap_config *ret_config);
