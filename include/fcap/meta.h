@@ -43,6 +43,10 @@ struct fcap_meta {
     struct fcap_window_meta windows[FCAP_WINDOWS_MAX];
 };
 
+/* When T reaches this moment nothing can be missing from the window any more, unless something is
+ * lost again; NONE: it never was incomplete. A window that is being built waits for that, too. */
+int64_t fcap_meta_ready_at(const struct fcap_meta *meta, const struct fcap_window_meta *window);
+
 /* Appends the stored form. */
 void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer);
 

@@ -46,7 +46,9 @@
     X(REDO_EXPIRIES,   "redo forgets expiries")                                                 \
     X(REDO_STAMP,      "redo ignores a record's stamp")                                        \
     X(SAME_LOG,        "a log is not compared with the one that was read")                      \
-    X(TRUNCATED,       "a log that has lost its end is read from its start")
+    X(TRUNCATED,       "a log that has lost its end is read from its start")                    \
+    X(LOST_SINCE,      "windows are ready although a gap took events of them")                  \
+    X(LOST_OTHER,      "another log's first record tells how late the lost ones are")
 /* clang-format on */
 
 enum fcap_mutant {

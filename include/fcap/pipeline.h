@@ -9,6 +9,7 @@
 
 #include "fcap/counters.h"
 #include "fcap/delays.h"
+#include "fcap/gaps.h"
 #include "fcap/meta.h"
 #include "fcap/ports.h"
 #include "fcap/status.h"
@@ -135,13 +136,15 @@ struct fcap_task_report {
     bool clock_held;      /* T waits for Redis TIME: the wall clock is ahead of it */
     int64_t history_ms;
     int64_t complete_since_ms;
-    uint32_t ready_mask;     /* windows that are ready, by configured index */
-    uint32_t projected_mask; /* windows that the connected Redis holds completely */
+    uint32_t ready_mask;                   /* windows that are ready, by configured index */
+    int64_t ready_at_ms[FCAP_WINDOWS_MAX]; /* when each is, if nothing else is lost; NONE: always */
+    uint32_t projected_mask;               /* windows that the connected Redis holds completely */
     size_t ads;
     size_t open_events;
     uint64_t commit;          /* number of the newest encoded commit */
     uint64_t gaps;            /* met under this assignment */
     struct fcap_gap last_gap; /* the newest of them */
+    struct fcap_gaps lost;    /* what windows have not passed yet, from earlier assignments too */
 };
 
 /* Reports each task; call on the worker's thread. */

@@ -70,13 +70,28 @@ struct fcap_started {
     bool timestamps_unusable;
 };
 
-/* Why a partition cannot be read from where its task wanted to (docs/decisions/0007). */
+/* What may have happened to a partition's records. The source tells the first four
+ * (docs/decisions/0007): BELOW_START, retention took `wanted` .. `log_start` - 1; BEYOND_END, the
+ * log ends before `wanted`, and no mark tells whether it is the same; RECREATED, another log: no
+ * record at a mark is the one that was counted; TRUNCATED, the same log has lost its end, and may
+ * have got another one. The core finds out by itself: SHORT_HISTORY, an initial load that could not
+ * begin as far back as the longest window reaches (0016).
+ * X(kind, its label, its meaning). The numbers are stored (docs/DATA.md): new ones go to the end.
+ */
+/* clang-format off */
+#define FCAP_GAP_KIND_LIST(X)                                                                    \
+    X(BELOW_START,   "below_start",   "retention has taken records that were never read")        \
+    X(BEYOND_END,    "beyond_end",    "the log ends before what was read of it")                 \
+    X(RECREATED,     "recreated",     "the topic was created anew")                              \
+    X(TRUNCATED,     "truncated",     "the log has lost records that had been read")             \
+    X(SHORT_HISTORY, "short_history", "reading began later than the longest window reaches back")
+/* clang-format on */
+
 enum fcap_gap_kind {
-    FCAP_GAP_BELOW_START, /* retention took `wanted` .. `log_start` - 1 */
-    FCAP_GAP_BEYOND_END,  /* the log ends before `wanted`, and no mark tells whether it is the same
-                           */
-    FCAP_GAP_RECREATED,   /* another log: no record at a mark is the one that was counted */
-    FCAP_GAP_TRUNCATED,   /* the same log has lost its end, and may have got another one */
+#define X(name, label, text) FCAP_GAP_##name,
+    FCAP_GAP_KIND_LIST(X)
+#undef X
+        FCAP_GAP_KIND_COUNT
 };
 
 struct fcap_gap {

@@ -24,15 +24,8 @@ static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_rec
 static void note_position(struct fcap_task *task, const struct fcap_record *record)
 {
     struct fcap_meta *meta = &task->meta;
-    if ((task->start_is_cut || task->after_gap) && record->timestamp_ms >= USABLE_FROM_MS) {
-        /* What lay before this record is missing, and nothing else; as in the initial seek,
-         * timestamps may be out of order by the slack. */
-        const struct fcap_settings *settings = &task->pipeline->settings;
-        int64_t since = record->timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
-        int64_t least = task->after_gap ? meta->complete_since_ms : meta->history_ms;
-        meta->complete_since_ms = since > least ? since : least;
-        task->start_is_cut = false;
-        task->after_gap = false;
+    if (task->lost_is_open && record->timestamp_ms >= USABLE_FROM_MS) {
+        log_settle(task, record->timestamp_ms);
     }
     meta->next_offset = record->offset + 1;
     meta->last_timestamp_ms = record->timestamp_ms;

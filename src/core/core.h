@@ -11,6 +11,7 @@
 #include "fcap/chunk.h"
 #include "fcap/counters.h"
 #include "fcap/delays.h"
+#include "fcap/gaps.h"
 #include "fcap/key.h"
 #include "fcap/meta.h"
 #include "fcap/mutant.h"
@@ -137,6 +138,10 @@ struct fcap_task {
     struct fcap_meta meta; /* meta.windows is in configured order */
     struct fcap_trail trail;
     bool trail_changed; /* since it was encoded */
+    struct fcap_gaps lost;
+    bool lost_changed;      /* since it was encoded */
+    bool lost_is_open;      /* the next record tells of what time the newest spans are */
+    int64_t lost_before_ms; /* complete_since before these */
     struct fcap_window_numbers numbers;
     struct timeline timelines[FCAP_WINDOWS_MAX];
     struct timeline build; /* scratch of the builder and of dedup */
@@ -157,14 +162,12 @@ struct fcap_task {
     int64_t release_history_ms; /* H of the newest written commit */
     uint64_t sync_ticket;
     bool sync_wanted;
-    bool has_state;    /* the store held a meta record */
-    bool stale;        /* what the store holds is deleted by the first commit; unread until then */
-    bool after_gap;    /* the next record tells how late the lost ones may be */
-    bool started;      /* the source said where reading starts */
-    bool start_is_cut; /* the log began later than was sought: its first record says when */
-    bool reached;      /* the end offset seen at assignment */
-    bool looked_at;    /* an earlier run found its topic keyed: it has shown whole windows */
-    bool keyed_waits;  /* counted in settings.keyed_look */
+    bool has_state;   /* the store held a meta record */
+    bool stale;       /* what the store holds is deleted by the first commit; unread until then */
+    bool started;     /* the source said where reading starts */
+    bool reached;     /* the end offset seen at assignment */
+    bool looked_at;   /* an earlier run found its topic keyed: it has shown whole windows */
+    bool keyed_waits; /* counted in settings.keyed_look */
     bool gate_open;
     int64_t start_offset;
     int64_t end_offset;
@@ -356,6 +359,8 @@ enum fcap_status task_user(struct fcap_task *task, struct fcap_bytes id,
 enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, uint64_t hash,
                                   struct fcap_user **ret_user);
 bool task_window_ready(const struct fcap_task *task, size_t window);
+/* When it will be ready if nothing else is lost; NONE: it always was complete. */
+int64_t task_window_ready_at(const struct fcap_task *task, size_t window);
 /* Its values go to Redis: it is ready, or was shown before a gap, or incomplete ones are served. */
 bool task_window_served(const struct fcap_task *task, size_t window);
 void user_urge(struct fcap_user *user);  /* it must be written by the open commit */
@@ -425,6 +430,14 @@ void log_position(const struct fcap_task *task, struct fcap_start *ret_start);
 struct fcap_start log_gap(struct fcap_pipeline *pipeline, const struct fcap_gap *gap);
 /* No record that exists by now may be later than this: what is lost lies before it. */
 int64_t log_latest_event_ms(const struct fcap_pipeline *pipeline);
+/* A state begins with an initial load: what of its history stands before the first record? */
+void log_begin(struct fcap_task *task, const struct fcap_started *started);
+/* Notes a span that is missing: windows are incomplete until T - L has passed this moment, or, in
+ * the same log, the record that follows. The caller gives kind, offsets, `from_ms` and `to_ms`:
+ * -1 waits for that record. */
+void log_lose(struct fcap_task *task, const struct fcap_lost_span *span);
+/* The first record with a usable timestamp behind the open spans tells of what time they are. */
+void log_settle(struct fcap_task *task, int64_t timestamp_ms);
 
 /* redo.c */
 enum fcap_status redo_task(struct fcap_task *task);

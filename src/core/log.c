@@ -14,6 +14,25 @@ static struct fcap_log_mark last_mark(const struct fcap_task *task)
                                   .key_hash = meta->last_key_hash};
 }
 
+static enum fcap_status load_lost(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    bool found = false;
+    fcap_buffer_clear(&pipeline->key);
+    fcap_key_meta(&pipeline->key, task->partition, FCAP_GAPS_NAME);
+    enum fcap_status status = pipeline->ports.store->ops->get(
+        pipeline->ports.store, FCAP_FAMILY_META, fcap_buffer_bytes(&pipeline->key),
+        &pipeline->value, &found);
+    if (status == FCAP_OK && found) {
+        status = fcap_gaps_decode(fcap_buffer_bytes(&pipeline->value), &task->lost);
+    }
+    task->lost_before_ms = task->meta.complete_since_ms;
+    for (size_t i = 0; i < task->lost.count; i++) {
+        task->lost_is_open = task->lost_is_open || task->lost.spans[i].to_ms < 0;
+    }
+    return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read a partition's gaps");
+}
+
 enum fcap_status log_load(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
@@ -26,12 +45,38 @@ enum fcap_status log_load(struct fcap_task *task)
     if (status == FCAP_OK && found) {
         status = fcap_trail_decode(fcap_buffer_bytes(&pipeline->value), &task->trail);
     }
-    return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read a partition's trail");
+    return status == FCAP_OK ? load_lost(task)
+                             : core_fail(pipeline, status, "read a partition's trail");
+}
+
+/* What every window has passed is missing no more. */
+static bool forget_passed(struct fcap_task *task)
+{
+    return fcap_gaps_forget(&task->lost, task->meta.clock_ms - longest_window(&task->meta));
+}
+
+static void encode_lost(struct fcap_task *task, struct commit *commit)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    if (!forget_passed(task) && !task->lost_changed) {
+        return;
+    }
+    task->lost_changed = false;
+    fcap_buffer_clear(&pipeline->key);
+    fcap_buffer_clear(&pipeline->value);
+    fcap_key_meta(&pipeline->key, task->partition, FCAP_GAPS_NAME);
+    fcap_gaps_encode(&task->lost, &pipeline->value);
+    bool is_empty = task->lost.count == 0;
+    fcap_batch_add(&commit->batch, FCAP_FAMILY_META,
+                   is_empty ? FCAP_CHANGE_DELETE : FCAP_CHANGE_PUT,
+                   fcap_buffer_bytes(&pipeline->key),
+                   is_empty ? FCAP_BYTES_NONE : fcap_buffer_bytes(&pipeline->value));
 }
 
 /* A point for each commit that has read records. */
 void log_encode(struct fcap_task *task, struct commit *commit)
 {
+    encode_lost(task, commit);
     struct fcap_pipeline *pipeline = task->pipeline;
     struct fcap_log_mark mark = last_mark(task);
     if (!fcap_trail_add(&task->trail, &mark) && !task->trail_changed) {
@@ -61,38 +106,133 @@ int64_t log_latest_event_ms(const struct fcap_pipeline *pipeline)
     return core_latest_ms(pipeline) + pipeline->settings.future_skew_ms;
 }
 
+static void raise_complete_since(struct fcap_task *task, int64_t since_ms)
+{
+    if (since_ms > task->meta.complete_since_ms) {
+        task->meta.complete_since_ms = since_ms;
+    }
+}
+
+void log_lose(struct fcap_task *task, const struct fcap_lost_span *span)
+{
+    struct fcap_lost_span lost = *span;
+    lost.noticed_ms = task->pipeline->wall_ms;
+    lost.since_ms =
+        FCAP_MUTANT(LOST_SINCE) ? task->meta.history_ms : log_latest_event_ms(task->pipeline);
+    if (!task->lost_is_open) {
+        task->lost_before_ms = task->meta.complete_since_ms;
+    }
+    task->lost_is_open = task->lost_is_open || lost.to_ms < 0;
+    int64_t forgotten_ms = fcap_gaps_add(&task->lost, &lost);
+    if (forgotten_ms > task->lost_before_ms) {
+        task->lost_before_ms = forgotten_ms;
+    }
+    raise_complete_since(task, lost.since_ms);
+    task->lost_changed = true;
+    task->pipeline->changed = true;
+}
+
+/* How late an event of the span may be, now that the record behind it is known. In the same log
+ * everything that is missing was appended before that record; as in the initial seek, timestamps
+ * may be out of order by the slack. Another log may begin with old records: it tells nothing. */
+static int64_t settled_since(const struct fcap_task *task, const struct fcap_lost_span *span,
+                             int64_t timestamp_ms)
+{
+    const struct fcap_settings *settings = &task->pipeline->settings;
+    int64_t since_ms = timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
+    bool is_same = span->kind == FCAP_GAP_BELOW_START || span->kind == FCAP_GAP_SHORT_HISTORY;
+    is_same = is_same || FCAP_MUTANT(LOST_OTHER);
+    if (!is_same || since_ms > span->since_ms) {
+        return span->since_ms;
+    }
+    return since_ms > task->meta.history_ms ? since_ms : task->meta.history_ms;
+}
+
+void log_settle(struct fcap_task *task, int64_t timestamp_ms)
+{
+    task->meta.complete_since_ms = task->lost_before_ms;
+    for (size_t i = 0; i < task->lost.count; i++) {
+        struct fcap_lost_span *span = &task->lost.spans[i];
+        if (span->to_ms < 0) {
+            span->to_ms = timestamp_ms;
+            span->since_ms = settled_since(task, span, timestamp_ms);
+            raise_complete_since(task, span->since_ms);
+        }
+    }
+    task->lost_is_open = false;
+    task->lost_changed = true;
+    (void)forget_passed(task); /* It is written in any case. */
+}
+
+void log_begin(struct fcap_task *task, const struct fcap_started *started)
+{
+    struct fcap_lost_span lost = {
+        .kind = FCAP_GAP_SHORT_HISTORY,
+        .first = -1,
+        .last = started->offset - 1,
+        .next = started->offset,
+        .from_ms = -1,
+        .to_ms = -1,
+    };
+    bool is_latest = task->pipeline->settings.start == FCAP_START_LATEST;
+    task->meta.next_offset = started->offset;
+    if (started->offset == 0) {
+        return; /* The topic never lost anything. */
+    }
+    if (started->offset > started->log_start && !is_latest) {
+        task->meta.complete_since_ms = task->meta.history_ms; /* It was found by its time. */
+        return;
+    }
+    if (is_latest || started->timestamps_unusable) {
+        lost.to_ms = 0;
+    }
+    log_lose(task, &lost);
+}
+
 /* What has happened, for whoever must decide what to do about it. */
 static void describe_gap(const struct fcap_gap *gap, char *text, size_t size)
 {
-    static const char *const what[] = {
-        [FCAP_GAP_BELOW_START] = "retention has taken records that were never read",
-        [FCAP_GAP_BEYOND_END] = "the log ends before what was read of it",
-        [FCAP_GAP_RECREATED] = "the topic was created anew",
-        [FCAP_GAP_TRUNCATED] = "the log has lost records that had been read",
-    };
+    struct fcap_lost_span lost;
+    char last[24] = "the end";
+    fcap_gap_offsets(gap, &lost);
+    if (lost.last >= 0) {
+        (void)snprintf(last, sizeof last, "%lld", (long long)lost.last); /* It fits. */
+    }
     (void)snprintf(text, size,
                    "partition %d: %s: offset %lld is wanted, the log holds %lld to %lld "
-                   "(on_gap: degrade goes on at %lld)",
-                   gap->partition, what[gap->kind], (long long)gap->wanted,
-                   (long long)gap->log_start, (long long)gap->end, (long long)gap->next);
+                   "(on_gap: degrade goes on at %lld; offsets %lld to %s are lost)",
+                   gap->partition, fcap_gap_kind_text(gap->kind), (long long)gap->wanted,
+                   (long long)gap->log_start, (long long)gap->end, (long long)gap->next,
+                   (long long)lost.first, last);
+}
+
+/* Of the last record that was read before what is missing. */
+static int64_t time_before(const struct fcap_task *task, const struct fcap_gap *gap)
+{
+    for (size_t i = 0; i < task->trail.count && gap->kind == FCAP_GAP_TRUNCATED; i++) {
+        if (task->trail.points[i].offset == gap->same) {
+            return task->trail.points[i].timestamp_ms;
+        }
+    }
+    return task->meta.last_timestamp_ms;
 }
 
 static struct fcap_start go_on(struct fcap_task *task, const struct fcap_gap *gap)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     struct fcap_meta *meta = &task->meta;
-    int64_t since = log_latest_event_ms(pipeline);
+    struct fcap_lost_span lost = {.from_ms = time_before(task, gap), .to_ms = -1};
     struct fcap_start start = {.kind = FCAP_START_OFFSET, .offset = gap->next};
     if (FCAP_MUTANT(TRUNCATED) && gap->kind == FCAP_GAP_TRUNCATED) {
         start.offset = gap->log_start;
     }
-    meta->complete_since_ms = since > meta->complete_since_ms ? since : meta->complete_since_ms;
+    fcap_gap_offsets(gap, &lost);
+    log_lose(task, &lost);
     meta->next_offset = start.offset;
     meta->last_timestamp_ms = -1; /* Nothing was read before the new place. */
     meta->last_key_hash = 0;
     fcap_trail_cut(&task->trail, gap->same);
     task->trail_changed = true;
-    task->after_gap = true;
     if (start.offset < gap->wanted) {
         task->claimed_next = NO_OFFSET; /* It was an offset of another log. */
         task->claim_mark = pipeline->mark_open;

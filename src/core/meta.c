@@ -8,6 +8,13 @@
 #define BUILDING 1
 #define SHOWN    2
 
+int64_t fcap_meta_ready_at(const struct fcap_meta *meta, const struct fcap_window_meta *window)
+{
+    int64_t since = window->complete_since_ms > meta->complete_since_ms ? window->complete_since_ms
+                                                                        : meta->complete_since_ms;
+    return since == FCAP_TIME_NONE ? FCAP_TIME_NONE : since + window->length_ms;
+}
+
 static void put_i64(struct fcap_buffer *buffer, int64_t value)
 {
     fcap_buffer_put_be64(buffer, (uint64_t)value);

@@ -96,15 +96,7 @@ static void on_started(void *context, const struct fcap_started *started)
     task->end_offset = started->end;
     check_partition_count(task, started->partition_count);
     if (!task->has_state && is_first) {
-        task->meta.next_offset = started->offset;
-        bool is_cut = started->offset == started->log_start; /* What was there before? */
-        task->start_is_cut = started->offset > 0 && is_cut && !started->timestamps_unusable &&
-                             pipeline->settings.start != FCAP_START_LATEST;
-        if (started->offset > 0) {
-            task->meta.complete_since_ms = is_cut || pipeline->settings.start == FCAP_START_LATEST
-                                               ? log_latest_event_ms(pipeline)
-                                               : task->meta.history_ms;
-        }
+        log_begin(task, started);
     }
     gate_reached(task, started->offset);
 }
@@ -553,8 +545,10 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
         .commit = task->open_commit - 1,
         .gaps = task->gaps,
         .last_gap = task->last_gap,
+        .lost = task->lost,
     };
     for (size_t i = 0; i < task->meta.window_count; i++) {
+        report->ready_at_ms[i] = task_window_ready_at(task, i);
         if (task_window_ready(task, i)) {
             report->ready_mask |= 1u << i;
         }

@@ -112,13 +112,15 @@ enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, 
     return FCAP_OK;
 }
 
+int64_t task_window_ready_at(const struct fcap_task *task, size_t index)
+{
+    return fcap_meta_ready_at(&task->meta, &task->meta.windows[index]);
+}
+
 bool task_window_ready(const struct fcap_task *task, size_t index)
 {
-    const struct fcap_window_meta *window = &task->meta.windows[index];
-    int64_t since = window->complete_since_ms > task->meta.complete_since_ms
-                        ? window->complete_since_ms
-                        : task->meta.complete_since_ms;
-    return !window->building && since <= task->meta.clock_ms - window->length_ms;
+    return !task->meta.windows[index].building &&
+           task_window_ready_at(task, index) <= task->meta.clock_ms;
 }
 
 bool task_window_served(const struct fcap_task *task, size_t index)

@@ -80,16 +80,10 @@ static void log_windows(const struct fcap_config *config, const struct fcap_task
 
 static void log_gap(const struct fcap_gap *gap)
 {
-    static const char *const what[] = {
-        [FCAP_GAP_BELOW_START] = "retention has taken records that were never read",
-        [FCAP_GAP_BEYOND_END] = "the log ends before what was read; taken for a new one",
-        [FCAP_GAP_RECREATED] = "the topic was created anew",
-        [FCAP_GAP_TRUNCATED] = "the log has lost records that had been read",
-    };
     FCAP_WARN("partition %d: gap: %s: offset %lld was next, the log holds %lld to %lld; reading "
               "goes on at %lld",
-              gap->partition, what[gap->kind], (long long)gap->wanted, (long long)gap->log_start,
-              (long long)gap->end, (long long)gap->next);
+              gap->partition, fcap_gap_kind_text(gap->kind), (long long)gap->wanted,
+              (long long)gap->log_start, (long long)gap->end, (long long)gap->next);
 }
 
 static void log_stuck(const struct fcap_board_task *known, const struct fcap_board_task *task)

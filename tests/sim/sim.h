@@ -197,7 +197,8 @@ struct sim_moment {
 enum sim_decision {
     SIM_ACCEPTED,
     SIM_REFUSED, /* by the future rule */
-    SIM_UNREAD,  /* retention took it first, or it went with its log */
+    SIM_UNREAD,  /* it went with its log, which this state has not read */
+    SIM_LOST,    /* retention took it first, or it went with the log that was being read */
 };
 
 struct sim_counts {
@@ -400,7 +401,7 @@ void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *
                     int64_t offset);
 /* Records from `from` on that the log does not hold any more will never be read. */
 void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *lineage,
-                   int64_t from);
+                   int64_t from, enum sim_decision decision);
 bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage);
 bool sim_life_is_same_below(const struct sim_world *world, int partition,

@@ -224,6 +224,29 @@ static void check_no_doubles(struct sim_worker *worker, int user, size_t window,
     }
 }
 
+/* What a gap took must lie behind a window that claims to be ready; if stamps are honest. */
+static void check_nothing_lost(struct sim_worker *worker, int user, size_t window,
+                               const struct fcap_task_report *report)
+{
+    struct sim_world *world = worker->world;
+    const struct sim_lineage *lineage = sim_lineage_of(worker, report->partition);
+    const struct sim_log *log = &world->logs[report->partition];
+    const struct sim_offsets *mine = &world->by_user[user];
+    int64_t skew_ms = world->settings.future_skew_ms;
+    int64_t begin_ms = report->clock_ms - world->settings.windows[window].length_ms;
+    for (size_t i = 0; i < mine->count && !world->plan.timestamps_lie; i++) {
+        size_t noted = (size_t)mine->offsets[i];
+        const struct sim_record *record = &log->records[noted];
+        bool is_lost = noted < lineage->capacity && lineage->decisions[noted] == SIM_LOST;
+        if (is_lost && record->kind == SIM_EVENT && record->time_ms > begin_ms &&
+            record->time_ms <= record->timestamp_ms + skew_ms) {
+            sim_fail(world, "state: window %s is ready, but lost an event of u%d at %+lld",
+                     world->settings.windows[window].name, user,
+                     (long long)(record->time_ms - world->plan.start_ms));
+        }
+    }
+}
+
 void sim_check_state(struct sim_worker *worker, int user)
 {
     struct sim_world *world = worker->world;
@@ -253,6 +276,7 @@ void sim_check_state(struct sim_worker *worker, int user)
             check_no_doubles(worker, user, window, &report, &got);
             continue;
         }
+        check_nothing_lost(worker, user, window, &report);
         world->score->checks[SIM_CHECK_STATE]++;
         sim_define(world, sim_lineage_of(worker, partition), user,
                    world->settings.windows[window].length_ms, report.clock_ms, report.next_offset,

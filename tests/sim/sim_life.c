@@ -85,14 +85,14 @@ void sim_life_revert(struct sim_lineage *lineage, uint64_t commit)
 }
 
 void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *lineage,
-                   int64_t from)
+                   int64_t from, enum sim_decision decision)
 {
     const struct sim_life *life = life_now(world, partition);
     int64_t noted = 0; /* What no offset names was in a log that is no more. */
     for (size_t i = 0; i <= life->count; i++) {
         int64_t end = i < life->count ? life->noted[i] : (int64_t)world->logs[partition].count;
         for (noted = noted < from ? from : noted; noted < end; noted++) {
-            sim_decide(lineage, noted, SIM_UNREAD);
+            sim_decide(lineage, noted, decision);
         }
         noted = end + 1;
     }
@@ -105,7 +105,7 @@ void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *
     lineage->switch_count = 0;
     lineage->may_double = false;
     sim_lineage_begin(world, lineage, sim_noted(world, partition, lineage->life, offset));
-    sim_life_lose(world, partition, lineage, 0);
+    sim_life_lose(world, partition, lineage, 0, SIM_UNREAD);
 }
 
 bool sim_life_is_old(const struct sim_world *world, int partition,
@@ -163,7 +163,7 @@ bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim
     for (size_t i = 0; i < mine->count && may_be; i++) {
         int64_t noted = mine->offsets[i];
         if (log->records[noted].time_ms == newest_ms && (size_t)noted < lineage->capacity &&
-            lineage->decisions[noted] == SIM_UNREAD) {
+            lineage->decisions[noted] >= SIM_UNREAD) {
             return true;
         }
     }

@@ -129,7 +129,7 @@ static void meet_another_log(struct sim_worker *worker, const struct fcap_starte
     for (int64_t at = from; at < to; at++) {
         sim_decide(lineage, at, SIM_UNREAD);
     }
-    sim_life_lose(world, partition, lineage, from);
+    sim_life_lose(world, partition, lineage, from, SIM_UNREAD);
 }
 
 static void on_started(void *context, const struct fcap_started *started)
@@ -236,15 +236,18 @@ static struct fcap_start on_gap(void *context, const struct fcap_gap *gap)
         lineage->may_double || gap->kind == FCAP_GAP_BEYOND_END ||
         (gap->kind == FCAP_GAP_RECREATED &&
          sim_life_is_same_below(world, gap->partition, lineage, gap->log_start + 1));
-    if (sim_life_is_old(world, gap->partition, lineage)) {
+    bool is_old = sim_life_is_old(world, gap->partition, lineage);
+    /* When retention has taken every mark, nothing tells that the log is another one, too. */
+    enum sim_decision gone = is_old && gap->kind == FCAP_GAP_BELOW_START ? SIM_UNREAD : SIM_LOST;
+    if (is_old) {
         sim_life_switch(world, gap->partition, lineage, report.commit);
-        sim_life_lose(world, gap->partition, lineage, from);
+        sim_life_lose(world, gap->partition, lineage, from, gone);
     }
     int64_t to = sim_noted(world, gap->partition, lineage->life, start.offset);
     sim_note(worker->world, "gap in %d: %lld wanted, goes on at %lld", gap->partition,
              (long long)gap->wanted, (long long)start.offset);
     for (int64_t at = from; at < to; at++) {
-        sim_decide(lineage, at, SIM_UNREAD);
+        sim_decide(lineage, at, gone);
     }
     return start;
 }

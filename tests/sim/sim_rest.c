@@ -23,12 +23,12 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
         (void)snprintf(id, sizeof id, "%u", record->id);
         bool unread = (int64_t)offset < lineage->start;
         uint8_t decision = offset < lineage->capacity ? lineage->decisions[offset] : SIM_ACCEPTED;
-        bool future = unread && decision != SIM_UNREAD
+        bool future = unread && decision < SIM_UNREAD
                           ? record->time_ms > record->timestamp_ms + world->settings.future_skew_ms
                           : decision != SIM_ACCEPTED;
         struct oracle_event event = {partition, (int64_t)offset, user,
                                      ad,        record->time_ms, world->settings.dedup ? id : NULL};
-        if (record->kind == SIM_TOMBSTONE && decision != SIM_UNREAD) {
+        if (record->kind == SIM_TOMBSTONE && decision < SIM_UNREAD) {
             (void)oracle_tombstone(oracle, partition, (int64_t)offset, user);
         } else if (record->kind != SIM_EVENT || (unread && !honest) || future) {
             (void)oracle_skip(oracle, partition, (int64_t)offset);

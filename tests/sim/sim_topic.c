@@ -230,7 +230,7 @@ void sim_decide(struct sim_lineage *lineage, int64_t offset, enum sim_decision d
 /* Retention took it before it was read, or it stood in a log that is no more. */
 static bool is_gone(const struct sim_lineage *lineage, int64_t offset)
 {
-    return (size_t)offset < lineage->capacity && lineage->decisions[offset] == SIM_UNREAD;
+    return (size_t)offset < lineage->capacity && lineage->decisions[offset] >= SIM_UNREAD;
 }
 
 static bool is_member(const struct sim_world *world, const struct sim_lineage *lineage,
