@@ -137,7 +137,10 @@ static void test_budget(void **state)
 {
     const size_t record_cache = 40 * MIB, block_cache = 16 * MIB, write_buffers = 24 * MIB;
     const size_t parts = record_cache + block_cache + write_buffers;
-    const size_t budget = parts / 9 * 10; /* memory.budget keeps a tenth as working room */
+    /* memory.budget keeps this much as working room, most of it for what a process takes that has
+     * no state (here it is there already). */
+    const size_t working_room = 48 * MIB, process = 30 * MIB;
+    const size_t budget = parts + working_room;
     struct virtual_world *world = virtual_world_make();
     struct fcap_pipeline_sizes sizes;
     struct peaks peaks = {0};
@@ -166,10 +169,10 @@ static void test_budget(void **state)
         "working room %.1f\n",
         mib(budget), mib(record_cache), mib(block_cache), mib(write_buffers), mib(budget - parts));
     print_message(
-        "result: resident memory grew by %.1f MiB at most (%.0f %% of the budget); the cache's "
-        "own count %.1f; open events %zu; commits in flight %zu\n",
-        mib(grown), 100.0 * (double)grown / (double)budget, mib(peaks.cache), peaks.open_events,
-        peaks.in_flight);
+        "result: resident memory grew by %.1f MiB at most (with the process %.0f %% of "
+        "the budget); the cache's own count %.1f; open events %zu; commits in flight %zu\n",
+        mib(grown), 100.0 * (double)(process + grown) / (double)budget, mib(peaks.cache),
+        peaks.open_events, peaks.in_flight);
     print_message(
         "RocksDB at most: memtables %.1f, block cache %.1f, table readers %.1f; malloc at "
         "the peak: %.1f in use (%.1f before), %.1f kept free\n",
@@ -182,7 +185,7 @@ static void test_budget(void **state)
         sizes.cache_users, USERS);
     assert_true(state_bytes(&sizes) >= 4 * record_cache);
     assert_int_equal(fcap_pipeline_counters(world->pipeline)->underflows, 0);
-    assert_true(grown <= budget + budget / 5);
+    assert_true(process + grown <= budget + budget / 5);
     virtual_world_free(world);
     free(events);
 }
