@@ -33,6 +33,7 @@
     X(QUEUE_VALUE,     "values are encoded when queued")                                        \
     X(ZOMBIE,          "older connections of our name are not killed")                          \
     X(GATE_EARLY,      "the gate opens before T has caught up")                                 \
+    X(EPOCH_OLD,       "an epoch that was answered long ago opens a gate")                      \
     X(REDIRTY,         "users named by replayed records are not projected again")               \
     X(PXAT_ONLY,       "zero counts ahead of their time are not unlinked")                      \
     X(DUE_EARLY,       "an event leaves 1 ms early")                                            \

@@ -21,9 +21,10 @@ struct fcap_window {
     int64_t length_ms;
 };
 
-/* The first look at a topic: no new task opens its gate before all of the process have read what
- * the topic held, so that "not keyed by user" is found before anything is shown. Start with zeroes;
- * the pipelines that share it use it atomically. */
+/* The first look at a topic: a new task that could open its gate waits until all of the process
+ * have read 10,000 records or what the topic held, so that "not keyed by user" is found before
+ * anything is shown; for 10 s at most, since one that is slow or has no leader must not hold the
+ * others back. Start with zeroes; the pipelines that share it use it atomically. */
 struct fcap_keyed_look {
     uint32_t waiting;    /* new tasks that have not read that much yet */
     int64_t handover_ms; /* until then (monotonic) one of them may be between two workers */

@@ -344,6 +344,7 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
         return pipeline->failure == FCAP_OK;
     }
     FCAP_COUNT(pipeline->counters.records, 1);
+    task->look_records += task->keyed_waits;
     pipeline->records_left -= pipeline->records_left > 0;
     enum fcap_reject reject = FCAP_REJECT_REDELIVERED;
     if (record->offset >= task->meta.next_offset) {

@@ -168,13 +168,19 @@ struct fcap_task {
     bool reached;     /* the end offset seen at assignment */
     bool looked_at;   /* an earlier run found its topic keyed: it has shown whole windows */
     bool keyed_waits; /* counted in settings.keyed_look */
+    size_t look_records;   /* read under this assignment while it was counted */
+    int64_t look_until_ms; /* monotonic; it waits no longer for the others; 0: it does not wait */
     bool gate_open;
     int64_t start_offset;
     int64_t end_offset;
     int64_t log_start;
     int64_t sought_ms; /* history start of an initial load */
-    int64_t epoch;
+    int64_t epoch;     /* 0: none that may open the gate */
     bool epoch_asked;
+    bool epoch_follows;        /* on the one in `meta`: nobody else has asked for one since */
+    int64_t epoch_ms;          /* when it was answered, monotonic */
+    uint64_t epoch_connection; /* the sink's, that it was asked on */
+    int64_t epoch_before;      /* the newest that was answered under this assignment; 0: none */
     bool clock_held;
     struct push_queue closed; /* users touched while the gate is closed */
     bool closed_lost;         /* some were forgotten by a commit: project everything */
@@ -408,6 +414,8 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 
 /* gate.c */
 enum fcap_status gate_step(struct fcap_task *task);
+/* Opens gates whose epoch has just been answered: the next step may be far off, and it too old. */
+enum fcap_status gate_answered(struct fcap_pipeline *pipeline);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
 enum fcap_status gate_begin_look(struct fcap_task *task);

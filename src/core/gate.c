@@ -2,12 +2,16 @@
  * the second look at users whom an old owner may have written over. */
 #include "core.h"
 
+#include "fcap/backfill.h"
+
 #include <string.h>
 
 #define SCAN_USERS        512                  /* users queued by one look at the store */
 #define SECOND_LOOK_MAX   4096                 /* users remembered one by one, */
 #define SECOND_LOOK_BYTES ((size_t)256 * 1024) /* and room for their ids */
 #define HANDOVER_MS       5000                 /* a partition goes between workers for so long */
+#define LOOK_RECORDS      10000 /* of one partition show whether it is keyed by user */
+#define LOOK_WAIT_MS      10000 /* so long a gate waits for that of others */
 
 static bool is_known(const struct fcap_sink_identity *identity)
 {
@@ -96,18 +100,32 @@ void gate_drop_look(struct fcap_task *task)
     end_look(task);
 }
 
-/* Two partitions with one user are found by whoever reads the second one; until then the first
- * would show half of a count. */
-static bool is_looked_at(struct fcap_task *task)
+/* A task has been looked at when much of its partition, or all of it, has been read. */
+static void look_on(struct fcap_task *task)
 {
-    const struct fcap_settings *settings = &task->pipeline->settings;
-    struct fcap_keyed_look *look = settings->keyed_look;
-    if (task->started && task->reached) {
+    if (task->started && (task->reached || task->look_records >= LOOK_RECORDS)) {
         end_look(task);
     }
-    return task->looked_at || !settings->check_keyed || look == NULL ||
+}
+
+/* Two partitions with one user are found by whoever reads the second one; until then the first
+ * would show half of a count. A task that could open waits for the others, but not long: one that
+ * is slow or has no leader says nothing about the rest, and what it shows later still ends the
+ * process. */
+static bool are_others_looked_at(struct fcap_task *task)
+{
+    const struct fcap_settings *settings = &task->pipeline->settings;
+    const struct fcap_keyed_look *look = settings->keyed_look;
+    int64_t now_ms = task->pipeline->monotonic_ms;
+    if (task->looked_at || !settings->check_keyed || look == NULL) {
+        return true;
+    }
+    if (task->look_until_ms == 0) {
+        task->look_until_ms = now_ms + LOOK_WAIT_MS;
+    }
+    return now_ms >= task->look_until_ms ||
            (__atomic_load_n(&look->waiting, __ATOMIC_ACQUIRE) == 0 &&
-            task->pipeline->monotonic_ms >= __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE));
+            now_ms >= __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE));
 }
 
 /* --- the gate --- */
@@ -139,11 +157,10 @@ static enum fcap_status show_remembered(struct fcap_task *task)
 /* The epoch counts assignments in all processes. When another owner was at work since this state's
  * last one, Redis shows what that one made of the records, and it may have judged some otherwise
  * (the future rule asks the wall clock): everything is projected once more. */
-static void take_epoch(struct fcap_task *task)
+static void enter_epoch(struct fcap_task *task)
 {
     struct fcap_meta *meta = &task->meta;
-    bool is_next = (uint64_t)task->epoch == meta->epoch + 1;
-    for (size_t i = 0; i < meta->window_count && !is_next; i++) {
+    for (size_t i = 0; i < meta->window_count && !task->epoch_follows; i++) {
         meta->windows[i].projected_to = (struct fcap_sink_identity){0};
     }
     meta->epoch = (uint64_t)task->epoch;
@@ -153,7 +170,7 @@ static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     FCAP_POINT(gate_opening);
-    take_epoch(task);
+    enter_epoch(task);
     task->gate_open = true;
     task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
     task->second.armed = true;
@@ -178,26 +195,58 @@ static enum fcap_status open_gate(struct fcap_task *task)
     return status;
 }
 
+/* Whoever claims partitions in Redis (backfill, docs/decisions/0012) knows owners by the epochs
+ * that they ask for after its claim, and waits a while for those that asked before it: an epoch of
+ * long ago, or of a connection that has broken since, opens no gate. The clock is read anew: a step
+ * may have taken long. */
+static bool has_epoch(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    int64_t age_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock) - task->epoch_ms;
+    bool is_fresh = age_ms <= FCAP_BACKFILL_OPENING_MS &&
+                    task->epoch_connection == pipeline->sink_state.connection;
+    if (!task->epoch_asked && !is_fresh && !FCAP_MUTANT(EPOCH_OLD)) {
+        task->epoch = 0;
+    }
+    return task->epoch != 0;
+}
+
 static enum fcap_status try_to_open(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_sink_state *sink = &pipeline->sink_state;
     gate_reached(task, task->meta.next_offset);
-    bool looked_at = is_looked_at(task);
-    if (!task->started || !task->reached || !looked_at || !sink->ready ||
-        !is_known(&sink->identity) || pipeline->letter.active) {
+    look_on(task);
+    if (!task->started || !task->reached || !sink->ready || !is_known(&sink->identity) ||
+        pipeline->letter.active) {
+        task->look_until_ms = 0; /* Meanwhile the others may not be read either. */
         return FCAP_OK;
     }
     if (task->meta.clock_ms < clock_target(task) && !FCAP_MUTANT(GATE_EARLY)) {
         return FCAP_OK;
     }
-    if (task->epoch == 0) {
+    if (!are_others_looked_at(task)) {
+        return FCAP_OK;
+    }
+    if (!has_epoch(task)) {
         if (!task->epoch_asked) {
             (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
         }
         return FCAP_OK;
     }
     return open_gate(task);
+}
+
+enum fcap_status gate_answered(struct fcap_pipeline *pipeline)
+{
+    enum fcap_status status = FCAP_OK;
+    for (struct fcap_task *task = pipeline->tasks; task != NULL && status == FCAP_OK;
+         task = task->next) {
+        if (!task->gate_open && task->epoch != 0) {
+            status = try_to_open(task);
+        }
+    }
+    return status;
 }
 
 /* --- complete projections --- */

@@ -406,8 +406,9 @@ static enum fcap_status project_and_commit(struct fcap_pipeline *pipeline, int w
         push_close_mark(pipeline);
     }
     push_settle_marks(pipeline);
+    status = gate_answered(pipeline);
     stage_end(pipeline, FCAP_STAGE_redis);
-    status = commit_step(pipeline, 0);
+    status = status == FCAP_OK ? commit_step(pipeline, 0) : status;
     fcap_cache_evict(&pipeline->cache, EVICT_MAX);
     stage_end(pipeline, FCAP_STAGE_commit);
     return status;

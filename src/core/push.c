@@ -329,7 +329,23 @@ bool push_epoch(struct fcap_task *task)
     pipeline->flight_next++;
     ++*outstanding(pipeline, pipeline->mark_open);
     task->epoch_asked = true;
+    task->epoch_connection = pipeline->sink_state.connection;
     return true;
+}
+
+static void take_epoch(struct fcap_task *task, enum fcap_push_result result, int64_t integer)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    task->epoch_asked = false;
+    task->epoch = result == FCAP_PUSH_DONE ? integer : 0;
+    if (task->epoch == 0) {
+        return;
+    }
+    bool is_first = task->epoch_before == 0;
+    int64_t before = is_first ? (int64_t)task->meta.epoch : task->epoch_before;
+    task->epoch_follows = task->epoch == before + 1 && (is_first || task->epoch_follows);
+    task->epoch_before = task->epoch;
+    task->epoch_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock);
 }
 
 void push_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
@@ -348,8 +364,7 @@ void push_acked(void *context, uint64_t token, enum fcap_push_result result, int
     if (flight->user == NULL) {
         --*outstanding(pipeline, flight->mark);
         if (flight->task != NULL) {
-            flight->task->epoch_asked = false;
-            flight->task->epoch = result == FCAP_PUSH_DONE ? integer : 0;
+            take_epoch(flight->task, result, integer);
         }
         return;
     }

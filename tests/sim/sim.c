@@ -79,7 +79,9 @@ int64_t sim_longest(const struct sim_world *world)
 static void note_read(struct sim_clock *clock)
 {
     if (++clock->reads > READS_MAX) {
-        sim_pass_time(clock->world, clock->world->settings.session_timeout_ms / 64 + 1);
+        int64_t ms = clock->world->settings.session_timeout_ms / 64 + 1;
+        sim_pass_time(clock->world, ms);
+        clock->passed_ms += ms;
     }
 }
 
@@ -434,6 +436,7 @@ void sim_step_worker(struct sim_world *world, struct sim_worker *worker)
         return;
     }
     process->clock.reads = 0;
+    process->clock.passed_ms = 0;
     worker->source.send_allowed = world->monotonic_ms >= worker->silent_until_ms;
     struct fcap_sink_state state;
     worker->sink.sink.ops->state(&worker->sink.sink, &state);

@@ -15,6 +15,7 @@
 #ifndef FCAP_TESTS_SIM_H
 #define FCAP_TESTS_SIM_H
 
+#include "fcap/backfill.h"
 #include "fcap/meta.h"
 #include "fcap/mutant.h"
 #include "fcap/pipeline.h"
@@ -218,6 +219,10 @@ struct sim_task {
     int64_t next;
     bool gate_open;
     int64_t gate_opened_ms; /* monotonic */
+    bool epoch_asked;
+    uint64_t epoch_token; /* of the push that asked for the epoch last */
+    int64_t epoch_ms;     /* when it was answered, monotonic */
+    uint64_t epoch_connection;
     bool second_seen;
 };
 
@@ -229,6 +234,7 @@ struct sim_clock {
     int64_t offset_ms; /* wall clock - true time */
     int64_t told_ms;   /* the wall clock as it was read last */
     unsigned reads;    /* since the step began */
+    int64_t passed_ms; /* by these, since then */
 };
 
 struct sim_letters {
@@ -257,7 +263,9 @@ struct sim_worker {
         struct sim_worker *worker;
     } sink_port;
     struct fcap_fake_sink sink;
-    int64_t redis_told_ms; /* Redis TIME as it was told last */
+    struct fcap_sink_handler sink_handler; /* what the pipeline gave */
+    uint64_t polled_connection;            /* the one that was served last */
+    int64_t redis_told_ms;                 /* Redis TIME as it was told last */
     struct sim_letters letters;
     struct fcap_counters seen; /* counters as they were summed up last */
     size_t users_seen;         /* cached users then; 0 after some have gone with their task */

@@ -224,7 +224,8 @@ static void check_no_doubles(struct sim_worker *worker, int user, size_t window,
     }
 }
 
-/* What a gap took must lie behind a window that claims to be ready; if stamps are honest. */
+/* What a gap took must lie behind a window that claims to be ready; if stamps are honest. An event
+ * that clocks which are behind would have refused as future was never to be counted. */
 static void check_nothing_lost(struct sim_worker *worker, int user, size_t window,
                                const struct fcap_task_report *report)
 {
@@ -232,7 +233,7 @@ static void check_nothing_lost(struct sim_worker *worker, int user, size_t windo
     const struct sim_lineage *lineage = sim_lineage_of(worker, report->partition);
     const struct sim_log *log = &world->logs[report->partition];
     const struct sim_offsets *mine = &world->by_user[user];
-    int64_t skew_ms = world->settings.future_skew_ms;
+    int64_t skew_ms = world->settings.future_skew_ms - world->plan.wall_error_ms;
     int64_t begin_ms = report->clock_ms - world->settings.windows[window].length_ms;
     for (size_t i = 0; i < mine->count && !world->plan.timestamps_lie; i++) {
         size_t noted = (size_t)mine->offsets[i];

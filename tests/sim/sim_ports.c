@@ -53,6 +53,17 @@ void sim_note_gate(struct sim_worker *worker, int partition)
     task->gate_open = true;
     task->gate_opened_ms = world->monotonic_ms;
     sim_note(world, "the gate of %d is open at worker %d", partition, worker->index);
+    struct fcap_sink_state state;
+    worker->sink.sink.ops->state(&worker->sink.sink, &state);
+    int64_t age_ms = world->monotonic_ms - task->epoch_ms;
+    /* Where a step looks at clocks often, time passes in it, also after this. */
+    if (age_ms - world->processes[worker->process].clock.passed_ms > FCAP_BACKFILL_OPENING_MS ||
+        (task->epoch_connection != state.connection &&
+         task->epoch_connection != worker->polled_connection)) {
+        sim_fail(world, "the gate of %d opens on an epoch of %lld ms ago, connection %llu of %llu",
+                 partition, (long long)age_ms, (unsigned long long)task->epoch_connection,
+                 (unsigned long long)state.connection);
+    }
     for (int user = 0; user < world->plan.users && world->stepped_back; user++) {
         if (sim_partition_of(world, user) == partition) {
             /* A wall clock set back across a restart is the stated exception. */
@@ -285,21 +296,54 @@ static void publish(struct fcap_source *port, int32_t partition, int64_t next_of
 
 /* --- the sink --- */
 
+/* fc:epoch:<profile>:<partition> */
+static void note_epoch(struct sim_worker *worker, const struct fcap_push *command)
+{
+    struct fcap_sink_state state;
+    int partition = command->key.data[command->key.size - 1] - '0';
+    struct sim_task *task = &worker->tasks[partition];
+    worker->sink.sink.ops->state(&worker->sink.sink, &state);
+    task->epoch_asked = true;
+    task->epoch_token = command->token;
+    task->epoch_connection = state.connection;
+}
+
 static enum fcap_status push(struct fcap_sink *port, const struct fcap_push *command)
 {
     struct sim_worker *worker = ((struct sim_sink *)port)->worker;
     enum fcap_status status = worker->sink.sink.ops->push(&worker->sink.sink, command);
+    if (status == FCAP_OK && command->kind == FCAP_PUSH_INCREMENT) {
+        note_epoch(worker, command);
+    }
     if (status == FCAP_OK) {
         sim_check_push(worker, command);
     }
     return status;
 }
 
+static void on_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
+{
+    struct sim_worker *worker = context;
+    for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
+        struct sim_task *task = &worker->tasks[p];
+        if (task->epoch_asked && task->epoch_token == token) {
+            task->epoch_asked = false;
+            task->epoch_ms = worker->world->monotonic_ms;
+        }
+    }
+    worker->sink_handler.acked(worker->sink_handler.context, token, result, integer);
+}
+
 static enum fcap_status poll_sink(struct fcap_sink *port, const struct fcap_sink_handler *handler,
                                   int timeout_ms)
 {
     struct sim_worker *worker = ((struct sim_sink *)port)->worker;
-    return worker->sink.sink.ops->poll(&worker->sink.sink, handler, timeout_ms);
+    struct fcap_sink_state state;
+    worker->sink.sink.ops->state(&worker->sink.sink, &state);
+    worker->polled_connection = state.connection; /* It may break now. */
+    worker->sink_handler = *handler;
+    struct fcap_sink_handler ear = {worker, on_acked};
+    return worker->sink.sink.ops->poll(&worker->sink.sink, &ear, timeout_ms);
 }
 
 static void sink_state(struct fcap_sink *port, struct fcap_sink_state *ret_state)

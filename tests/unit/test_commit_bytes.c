@@ -302,9 +302,9 @@ static void step(struct fcap_pipeline *pipeline)
 /* No record is written yet, for the timers hold the same: so there is a redo record. The first
  * bucket holds three events, the second starts with the fourth. */
 static const char *const first_commit[] = {
-    /* newest commit 1, valid from 1, redo from 1; no epoch yet */
+    /* newest commit 1, valid from 1, redo from 1; epoch 3 */
     META_1 "00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01" META_2
-           "00 00 00 00 00 00 00 00" META_3,
+           "00 00 00 00 00 00 00 03" META_3,
     /* The trail: at offset 4, after a record of that time and key. */
     "default put 00 05 74 72 61 69 6c = "
     "01 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 06 e8 41 7d 0f e6 61 3f",

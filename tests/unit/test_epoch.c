@@ -1,0 +1,205 @@
+/* A gate opens on an epoch that was answered a moment ago, on the connection that still stands: the
+ * fence of backfill rests on it (docs/decisions/0012). On the core, with a store, a topic and a
+ * Redis in memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fcap/backfill.h"
+#include "unit/pipeline_world.h"
+
+enum { STEP_MS = 10, STEPS_MAX = 2000, LAG_MS = 5000 };
+
+static struct fcap_task_report seen;
+
+static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
+                               struct fcap_event *ret_event)
+{
+    (void)decoder;
+    *ret_event = (struct fcap_event){
+        .user = record->key, .ad = record->value, .time_ms = record->timestamp_ms};
+    return FCAP_REJECT_NONE;
+}
+
+static void start(void)
+{
+    static struct fcap_decoder decoder = {decode};
+    struct fcap_settings settings;
+    pipeline_world_settings(&settings);
+    settings.commit_interval_ms = STEP_MS;
+    settings.work_per_step = 1; /* One slice of a second for T in a step. */
+    pipeline_world_start(&settings, &decoder);
+}
+
+static void look(void *context, const struct fcap_task_report *report)
+{
+    (void)context;
+    seen = *report;
+}
+
+static void step(void)
+{
+    if (fcap_pipeline_step(world.pipeline, 0) != FCAP_OK) {
+        fail_msg("%s", fcap_pipeline_error(world.pipeline));
+    }
+    world.now_ms += STEP_MS;
+    seen = (struct fcap_task_report){0};
+    fcap_pipeline_report(world.pipeline, look, NULL);
+}
+
+static uint32_t draw_lowest(void *context, uint32_t bound)
+{
+    (void)context;
+    (void)bound;
+    return 0;
+}
+
+/* The epoch is answered when T has to catch up again: the gate could open some steps later. */
+static void run_to_answer(void)
+{
+    world.redis.draw = draw_lowest;
+    world.sink.faults.slow_per_command = 1000; /* No answer. */
+    for (int i = 0; i < 100; i++) {
+        step();
+    }
+    world.now_ms += LAG_MS;
+    world.sink.faults.slow_per_command = 0;
+    step();
+    assert_true(seen.epoch != 0 && !seen.gate_open);
+}
+
+static void run_to_open(void)
+{
+    for (int i = 0; i < STEPS_MAX && !seen.gate_open; i++) {
+        step();
+    }
+    assert_true(seen.gate_open);
+}
+
+static int64_t epoch_in_redis(void)
+{
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    int64_t epoch = 0;
+    if (fcap_fake_redis_get(&world.redis, fcap_bytes_of("fc:epoch:test:0"), &value,
+                            &expire_at_ms)) {
+        for (size_t i = 0; i < value.size; i++) {
+            epoch = epoch * 10 + (value.data[i] - '0');
+        }
+    }
+    return epoch;
+}
+
+/* A process that has shown everything and is gone. */
+static void live_once(void)
+{
+    pipeline_world_add(0, "u", "a", world.now_ms);
+    start();
+    run_to_open();
+    for (int i = 0; i < 500; i++) {
+        step();
+    }
+    assert_int_equal(epoch_in_redis(), 1);
+    pipeline_world_kill();
+    seen = (struct fcap_task_report){0};
+}
+
+static void test_an_epoch_of_a_moment_ago_opens_the_gate(void **state)
+{
+    (void)state;
+    live_once();
+    start();
+    run_to_answer();
+    run_to_open();
+    assert_int_equal(seen.epoch, 2);
+    assert_int_equal(epoch_in_redis(), 2);
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->full_projections, 0);
+}
+
+/* T has to catch up once more, and meanwhile somebody may have claimed the partition. */
+static void test_an_epoch_of_long_ago_is_asked_for_again(void **state)
+{
+    (void)state;
+    live_once();
+    start();
+    run_to_answer();
+    world.now_ms += FCAP_BACKFILL_OPENING_MS + 1;
+    run_to_open();
+    assert_int_equal(seen.epoch, 3);
+    assert_int_equal(epoch_in_redis(), 3);
+    /* Nobody else was at work: what Redis holds is what this state has shown. */
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->full_projections, 0);
+}
+
+static void test_an_epoch_of_another_connection_is_asked_for_again(void **state)
+{
+    (void)state;
+    live_once();
+    start();
+    run_to_answer();
+    fcap_fake_sink_break(&world.sink);
+    run_to_open();
+    assert_int_equal(seen.epoch, 3);
+}
+
+static void ignore(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
+{
+    (void)context;
+    (void)token;
+    (void)result;
+    (void)integer;
+}
+
+static void claim(void)
+{
+    struct fcap_fake_sink sink;
+    struct fcap_sink_handler handler = {NULL, ignore};
+    struct fcap_push push = {.kind = FCAP_PUSH_INCREMENT, .key = fcap_bytes_of("fc:epoch:test:0")};
+    fcap_fake_sink_open(&sink, &world.redis, &world.clock, "somebody else");
+    (void)sink.sink.ops->poll(&sink.sink, &handler, 0); /* Connects. */
+    assert_int_equal(sink.sink.ops->push(&sink.sink, &push), FCAP_OK);
+    (void)sink.sink.ops->poll(&sink.sink, &handler, 0); /* Is done. */
+    fcap_fake_sink_close(&sink);
+}
+
+/* Whoever it was may have written: everything is projected once more. */
+static void test_a_claim_between_two_epochs_is_noticed(void **state)
+{
+    (void)state;
+    live_once();
+    start();
+    run_to_answer();
+    claim();
+    world.now_ms += FCAP_BACKFILL_OPENING_MS + 1;
+    run_to_open();
+    assert_int_equal(seen.epoch, 4);
+    for (int i = 0; i < 10; i++) {
+        step();
+    }
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->full_projections, 1);
+}
+
+static int setup(void **state)
+{
+    seen = (struct fcap_task_report){0};
+    return pipeline_world_setup(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_an_epoch_of_a_moment_ago_opens_the_gate, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_an_epoch_of_long_ago_is_asked_for_again, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_an_epoch_of_another_connection_is_asked_for_again,
+                                        setup, pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_a_claim_between_two_epochs_is_noticed, setup,
+                                        pipeline_world_teardown),
+    };
+    return cmocka_run_group_tests_name("epoch", tests, NULL, NULL);
+}
