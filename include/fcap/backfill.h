@@ -30,7 +30,7 @@
 #define FCAP_BACKFILL_OPENING_MS 1000
 /* From there until fc:meta names it: its interval, and room for a slow moment. */
 #define FCAP_BACKFILL_SHOWN_MS 4000
-/* Between two looks at fc:meta. */
+/* Between two looks at fc:meta, at least; a look that takes long is made less often. */
 #define FCAP_BACKFILL_LOOK_MS 1000
 /* How far the clocks may be behind the begin before it is no use to wait for them. */
 #define FCAP_BACKFILL_CLOCK_MS 60000
@@ -66,6 +66,10 @@ void fcap_backfill_close(struct fcap_backfill *backfill);
 
 /* Why a call failed. Valid until the next call. */
 const char *fcap_backfill_error(const struct fcap_backfill *backfill);
+
+/* Whose own words say more about it. */
+enum fcap_backfill_port { FCAP_BACKFILL_IN_CORE, FCAP_BACKFILL_IN_SEED, FCAP_BACKFILL_IN_SPILL };
+enum fcap_backfill_port fcap_backfill_failed_in(const struct fcap_backfill *backfill);
 
 /* The first call: looks who is at work and claims the other partitions. `records` is about how many
  * will be read (end - start, summed). T0 is this moment. RETRY: Redis is away, call it again.
@@ -127,7 +131,7 @@ enum fcap_backfill_fate {
 /* Where it stands; the last one is the summary. */
 struct fcap_backfill_report {
     enum fcap_backfill_phase phase;
-    int64_t wait_ms; /* WAITING: at most this long, as far as known; 0: for the clocks */
+    int64_t wait_ms; /* WAITING: about this long, as far as known; 0: for the clocks */
     uint64_t done;   /* CHECKING, WRITING: records folded */
     uint64_t total;  /* of these */
     int64_t at_ms;   /* T, Unix epoch; 0: not taken yet */

@@ -41,7 +41,15 @@
     X(task_redone,       START,      FCAP_LEAD_CRASH,    2, "between two commits of redo")                \
     X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 2, "a partition's state is loaded") \
     X(gate_opening,      START,      FCAP_LEAD_START,    2, "the next step would open a gate")            \
-    X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")
+    X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")      \
+    X(backfill_claimed,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "partitions are claimed, nothing is read")    \
+    X(backfill_spilled,  BACKFILL,   FCAP_LEAD_BACKFILL, 2000, "a record is spilled, others are to come") \
+    X(backfill_waiting,  BACKFILL,   FCAP_LEAD_BACKFILL, 5, "all is read, owners may still show themselves")\
+    X(backfill_checking, BACKFILL,   FCAP_LEAD_BACKFILL, 1, "records are folded for nothing")             \
+    X(backfill_writing,  BACKFILL,   FCAP_LEAD_BACKFILL, 4, "between two transactions, or before the first")\
+    X(backfill_queued,   BACKFILL,   FCAP_LEAD_BACKFILL, 4, "within one: its SETs are sent, EXEC is not") \
+    X(backfill_executed, BACKFILL,   FCAP_LEAD_BACKFILL, 4, "it is done and answered, nobody knows")      \
+    X(backfill_written,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "everything is written, no summary yet")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD  1  /* records arrive; any running daemon gets there */
@@ -51,6 +59,10 @@
 #define FCAP_LEAD_LEAVE 16 /* another member leaves it */
 #define FCAP_LEAD_EMPTY 32 /* Redis comes back empty or old */
 
+/* None of a daemon's: `fcapd backfill` gets there. */
+#define FCAP_LEAD_BACKFILL 64
+#define FCAP_LEAD_DAEMON   63
+
 enum fcap_point_phase {
     FCAP_POINT_SEND,
     FCAP_POINT_EXPIRY,
@@ -59,6 +71,7 @@ enum fcap_point_phase {
     FCAP_POINT_REBALANCE,
     FCAP_POINT_PROJECTION,
     FCAP_POINT_START,
+    FCAP_POINT_BACKFILL,
     FCAP_POINT_PHASES
 };
 

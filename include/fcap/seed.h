@@ -17,12 +17,18 @@ struct fcap_seed_key {
     int64_t expire_at_ms; /* Unix epoch */
 };
 
+/* What a look took and gave. */
+struct fcap_seed_time {
+    int64_t time_ms; /* Redis TIME, Unix epoch, taken after all that was looked at */
+    int64_t cost_ms; /* of the server, about: it walks over all keys to find a few */
+};
+
 struct fcap_seed;
 struct fcap_seed_ops {
     /* Whose gates are open: ret_open[p], for each of `count` partitions, tells whether some
-     * fc:meta:<profile>:* names it now. *ret_time_ms is Redis TIME, taken after that. */
+     * fc:meta:<profile>:* names it now. */
     enum fcap_status (*look)(struct fcap_seed *seed, int32_t count, bool *ret_open,
-                             int64_t *ret_time_ms);
+                             struct fcap_seed_time *ret_time);
     /* INCR fc:epoch:<profile>:<partition>, as an owner does; gives the new value. */
     enum fcap_status (*claim)(struct fcap_seed *seed, int32_t partition, uint64_t *ret_epoch);
     /* One transaction: all keys that do not exist are written, unless the partition's epoch is

@@ -205,6 +205,7 @@ struct fcap_sink_redis_status {
     char refused_text[FCAP_SINK_REDIS_NEED_COUNT][128];
     char version[32];          /* redis_version; "" when hidden */
     char maxmemory_policy[32]; /* "" when hidden */
+    bool is_cluster;           /* a node of a Redis Cluster */
     bool evicts;               /* the policy is known and is not noeviction: counts can vanish */
 };
 

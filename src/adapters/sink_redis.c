@@ -150,7 +150,7 @@ static size_t unsent_bytes(const struct sink_redis *sink)
     return sink->out.size - sink->out_sent;
 }
 
-static void write_out(struct sink_redis *sink)
+void sink_write_out(struct sink_redis *sink)
 {
     while (unsent_bytes(sink) > 0) {
         /* MSG_NOSIGNAL: hiredis would write() and raise SIGPIPE. */
@@ -200,7 +200,7 @@ static enum fcap_status redis_push(struct fcap_sink *base, const struct fcap_pus
     sink->pushes_in_flight++;
     sink->now.counters.pushes++;
     if (unsent_bytes(sink) >= WRITE_EARLY && !sink->write_blocked) {
-        write_out(sink); /* When it fails, poll() finds `broken` and gives the acks. */
+        sink_write_out(sink); /* When it fails, poll() finds `broken` and gives the acks. */
     }
     return FCAP_OK;
 }
@@ -268,6 +268,8 @@ static void reply_arrived(struct sink_redis *sink, const struct fcap_sink_handle
     sink->answered++;
     if (entry.op <= SINK_OP_PUSH_INCREMENT) {
         push_answered(sink, handler, entry, number);
+    } else if (entry.op == SINK_OP_ASK) {
+        sink->asks_in_flight--; /* Its pieces have been kept. */
     } else {
         sink_probe_reply(sink, entry.op);
     }
@@ -318,6 +320,8 @@ static void drop(struct sink_redis *sink, const struct fcap_sink_handler *handle
     uint64_t end = sink->pushed;
     sink_disconnect(sink); /* First, so that a handler that pushes finds it BUSY. */
     sink->pushes_in_flight = 0;
+    sink->asks_lost = sink->asks_lost || sink->asks_in_flight > 0;
+    sink->asks_in_flight = 0;
     while (sink->answered < end) {
         struct sink_entry entry = sink->ring[sink->answered & sink->ring_mask];
         sink->answered++;
@@ -359,12 +363,12 @@ static void step(struct sink_redis *sink, const struct fcap_sink_handler *handle
     sink_connect_step(sink);
     if (sink->phase >= SINK_PROBING) {
         sink_heartbeat(sink);
-        write_out(sink);
+        sink_write_out(sink);
         FCAP_POINT_IF(sink->pushes_in_flight > 0 && unsent_bytes(sink) == 0, push_written);
         /* Also after a failed write: answers that came before it are certain. */
         read_in(sink, handler);
         if (sink->broken == FCAP_SINK_REDIS_ERROR_NONE) {
-            write_out(sink); /* The probe's next command. */
+            sink_write_out(sink); /* The probe's next command. */
         }
     }
     check_timeouts(sink);
@@ -378,7 +382,7 @@ static void step(struct sink_redis *sink, const struct fcap_sink_handler *handle
 
 static bool answers_are_due(const struct sink_redis *sink)
 {
-    return sink->pushes_in_flight > 0 || sink->phase == SINK_RETIRING ||
+    return sink->pushes_in_flight > 0 || sink->asks_in_flight > 0 || sink->phase == SINK_RETIRING ||
            (sink->phase >= SINK_RESOLVING && sink->phase <= SINK_PROBING);
 }
 

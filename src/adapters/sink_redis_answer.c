@@ -56,6 +56,8 @@ static void info_arrived(struct sink_redis *sink)
         sink_refuse(sink, FCAP_SINK_REDIS_NEED_INFO, "INFO shows no run_id");
     }
     struct fcap_sink_redis_status *now = &sink->now;
+    info_field(info, "redis_mode", value, sizeof value);
+    now->is_cluster = strcmp(value, "cluster") == 0;
     info_field(info, "redis_version", now->version, sizeof now->version);
     info_field(info, "maxmemory_policy", now->maxmemory_policy, sizeof now->maxmemory_policy);
     now->evicts =

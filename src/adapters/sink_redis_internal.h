@@ -4,7 +4,9 @@
  * sink_redis_open.c opens and closes; sink_redis_connect.c makes and drops connections;
  * sink_redis_resolve.c looks names up; sink_redis_probe.c holds what is asked on each connect and
  * at each heartbeat, sink_redis_answer.c what the answers say; sink_redis_reply.c reads replies and
- * tells errors apart. Thread rule: the worker's thread, but for `shared`. */
+ * tells errors apart. sink_redis_ask.c lends a ready connection to the seed (seed_redis.c), which
+ * sends commands of its own and waits for their answers. Thread rule: the worker's thread, but for
+ * `shared`. */
 #ifndef FCAP_SINK_REDIS_INTERNAL_H
 #define FCAP_SINK_REDIS_INTERNAL_H
 
@@ -35,6 +37,7 @@ enum sink_op {
     SINK_OP_META_KEY,
     SINK_OP_EPOCH_KEY,
     SINK_OP_END, /* the probe is over */
+    SINK_OP_ASK, /* somebody else's: see sink_redis_ask.c */
 };
 
 enum sink_phase {
@@ -51,12 +54,29 @@ struct sink_entry {
     enum sink_op op;
 };
 
+/* A piece of an answer. Arrays come flat: one of kind ARRAY, then as many pieces as it has. */
+struct sink_piece {
+    int type;          /* REDIS_REPLY_... */
+    long long integer; /* also how many elements an array has */
+    size_t offset;     /* of a string, status or error: into the text, NUL-terminated there */
+    size_t size;
+};
+
+/* The answers to a batch of commands, in order. */
+struct sink_pieces {
+    struct sink_piece *pieces;
+    size_t count;
+    size_t capacity;
+    struct fcap_buffer text;
+};
+
 /* The last reply read; hiredis fills it through our object functions, without allocating one. */
 struct sink_reply {
     int type; /* REDIS_REPLY_... */
     long long integer;
-    struct fcap_buffer text; /* string or error; a NUL follows it */
-    char elements[2][24];    /* the first two strings of an array */
+    struct fcap_buffer text;    /* string or error; a NUL follows it */
+    char elements[2][24];       /* the first two strings of an array */
+    struct sink_pieces *pieces; /* every piece is added here as well; NULL: nobody wants them */
 };
 
 /* Addresses of a host, each as text that connect() needs no look-up for. */
@@ -94,10 +114,12 @@ struct sink_redis {
     uint64_t pushed;    /* number of the next command */
     uint64_t answered;
     size_t pushes_in_flight;
-    int64_t progress_ms; /* last reply, or the first command after none were due */
-    int64_t polled_ms;   /* end of the last poll */
-    int64_t away_ms;     /* how long nobody had polled before this poll */
-    bool spared;         /* a timeout was put off because of that, and nothing has come since */
+    size_t asks_in_flight; /* commands of sink_redis_ask.c */
+    bool asks_lost;        /* the connection broke under them */
+    int64_t progress_ms;   /* last reply, or the first command after none were due */
+    int64_t polled_ms;     /* end of the last poll */
+    int64_t away_ms;       /* how long nobody had polled before this poll */
+    bool spared;           /* a timeout was put off because of that, and nothing has come since */
     struct fcap_buffer out;
     size_t out_sent;                   /* bytes of `out` already written */
     enum fcap_sink_redis_error broken; /* the connection is dead; poll() drops it */
@@ -148,6 +170,8 @@ void sink_copy_text(char *to, size_t capacity, const char *text, size_t size);
 /* Queues a command of the sink's own, made of `count` arguments. */
 void sink_command(struct sink_redis *sink, enum sink_op op, size_t count,
                   const struct fcap_bytes *arguments);
+/* Writes what is queued, as far as the socket takes it. */
+void sink_write_out(struct sink_redis *sink);
 /* Marks the connection dead; poll() drops it. */
 void sink_break(struct sink_redis *sink, enum fcap_sink_redis_error error, const char *text);
 /* Counts an error and makes it the current one. */
@@ -188,6 +212,17 @@ void sink_refuse(struct sink_redis *sink, enum fcap_sink_redis_need need, const 
 /* sink_redis_answer.c */
 /* Takes what is in sink->reply, which is no error. */
 void sink_answer_arrived(struct sink_redis *sink, enum sink_op op);
+
+/* sink_redis_ask.c */
+/* Polls until the connection is ready for a batch, or wait_ms are over; false then. */
+bool sink_ask_ready(struct sink_redis *sink, int wait_ms);
+/* Adds a command to the batch; copies. The connection is ready. */
+void sink_ask(struct sink_redis *sink, size_t count, const struct fcap_bytes *arguments);
+/* Waits for all answers; they are in `pieces` (of the caller; emptied first). False: the connection
+ * broke, or `must_stop` said so (then it is broken here); what was done is not known. */
+bool sink_ask_wait(struct sink_redis *sink, struct sink_pieces *pieces,
+                   bool (*must_stop)(void *context), void *context);
+void sink_pieces_done(struct sink_pieces *pieces);
 
 /* sink_redis_reply.c */
 extern redisReplyObjectFunctions sink_reply_functions;

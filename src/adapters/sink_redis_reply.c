@@ -1,14 +1,35 @@
 /* Reads replies without allocating one each, and tells the server's errors apart. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fcap/assert.h"
 #include "sink_redis_internal.h"
+
+static void add_piece(struct sink_reply *reply, struct sink_piece piece, const char *text)
+{
+    struct sink_pieces *pieces = reply->pieces;
+    if (pieces == NULL) {
+        return;
+    }
+    if (pieces->count == pieces->capacity) {
+        pieces->capacity = pieces->capacity * 2 + 64;
+        pieces->pieces = reallocarray(pieces->pieces, pieces->capacity, sizeof *pieces->pieces);
+        FCAP_ASSERT(pieces->pieces != NULL);
+    }
+    piece.offset = pieces->text.size;
+    if (text != NULL) {
+        fcap_buffer_put(&pieces->text, text, piece.size);
+        fcap_buffer_put_u8(&pieces->text, 0);
+    }
+    pieces->pieces[pieces->count++] = piece;
+}
 
 /* hiredis builds a reply by these calls. Only the last one matters to us, so it goes into the
  * sink's own struct; a non-NULL pointer is all that hiredis wants back. */
 static void *reply_string(const redisReadTask *task, char *text, size_t size)
 {
     struct sink_reply *reply = task->privdata;
+    add_piece(reply, (struct sink_piece){.type = task->type, .size = size}, text);
     if (task->parent != NULL) {
         if (task->parent->parent == NULL && task->idx < 2 && size < sizeof reply->elements[0]) {
             memcpy(reply->elements[task->idx], text, size);
@@ -31,8 +52,8 @@ static void *reply_array(const redisReadTask *task, size_t count)
 static void *reply_array(const redisReadTask *task, int count)
 #endif
 {
-    (void)count;
     struct sink_reply *reply = task->privdata;
+    add_piece(reply, (struct sink_piece){.type = task->type, .integer = (long long)count}, NULL);
     if (task->parent == NULL) {
         reply->type = task->type;
         memset(reply->elements, 0, sizeof reply->elements);
@@ -43,6 +64,7 @@ static void *reply_array(const redisReadTask *task, int count)
 static void *reply_integer(const redisReadTask *task, long long value)
 {
     struct sink_reply *reply = task->privdata;
+    add_piece(reply, (struct sink_piece){.type = task->type, .integer = value}, NULL);
     if (task->parent == NULL) {
         reply->type = task->type;
         reply->integer = value;
@@ -53,6 +75,7 @@ static void *reply_integer(const redisReadTask *task, long long value)
 static void *reply_nil(const redisReadTask *task)
 {
     struct sink_reply *reply = task->privdata;
+    add_piece(reply, (struct sink_piece){.type = task->type}, NULL);
     if (task->parent == NULL) {
         reply->type = task->type;
     }

@@ -210,7 +210,7 @@ static void work(struct kafka_helper *helper, size_t asked)
         poll_ends(helper);
         helper->ends_at_ms = fcap_kafka_now_ms() + kafka_watch_poll_ms(helper->config);
     }
-    if (now_ms >= helper->orphans_at_ms) {
+    if (helper->config->group != NULL && now_ms >= helper->orphans_at_ms) {
         kafka_orphans_look(helper->client, helper->config, helper->shared, &helper->orphans);
         helper->orphans_at_ms = fcap_kafka_now_ms() + kafka_orphans_look_ms(helper->config);
     }

@@ -12,6 +12,8 @@
  * source_kafka_config.c  settings to librdkafka's properties
  * source_kafka_gate.c    may anything be sent?
  *
+ * kafka_history.c, which reads a topic once, shares settings, helper and records with it.
+ *
  * Thread rule: struct fcap_source_kafka belongs to the worker's thread, except `shared`, which has
  * its lock. */
 #ifndef FCAP_SOURCE_KAFKA_INTERNAL_H
@@ -28,7 +30,7 @@
 /* Copies of the settings, with the defaults filled in. */
 struct kafka_config {
     char *topic;
-    char *group;
+    char *group;       /* NULL: of nobody's (kafka_history.c) */
     char *instance_id; /* or NULL */
     int session_timeout_ms;
     int heartbeat_interval_ms;
@@ -319,6 +321,8 @@ int64_t kafka_watch_poll_ms(const struct kafka_config *config);
 void kafka_watch_error(struct fcap_source_kafka *source, rd_kafka_resp_err_t error);
 
 /* source_kafka_read.c */
+/* A message without an error as the core's record; borrows from it. */
+void kafka_record_of(const rd_kafka_message_t *message, struct fcap_record *ret_record);
 /* One turn over all started partitions; true when at least one record was delivered or dropped. */
 bool kafka_read_round(struct fcap_source_kafka *source);
 /* A message of a partition, from whichever queue. */

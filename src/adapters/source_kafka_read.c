@@ -20,13 +20,12 @@ static struct fcap_bytes view(const void *data, size_t size)
     return (struct fcap_bytes){.data = data, .size = size};
 }
 
-static void deliver(struct fcap_source_kafka *source, struct kafka_partition *partition,
-                    const rd_kafka_message_t *message)
+void kafka_record_of(const rd_kafka_message_t *message, struct fcap_record *ret_record)
 {
     rd_kafka_timestamp_type_t type;
     int64_t timestamp_ms = rd_kafka_message_timestamp(message, &type);
-    struct fcap_record record = {
-        .partition = partition->id,
+    *ret_record = (struct fcap_record){
+        .partition = message->partition,
         .offset = message->offset,
         .timestamp_ms = timestamp_ms,
         .timestamp_type = type == RD_KAFKA_TIMESTAMP_CREATE_TIME       ? FCAP_TIMESTAMP_CREATE
@@ -35,10 +34,17 @@ static void deliver(struct fcap_source_kafka *source, struct kafka_partition *pa
         .key = view(message->key, message->key_len),
         .value = view(message->payload, message->len),
     };
-    if (timestamp_ms < 0 || record.timestamp_type == FCAP_TIMESTAMP_NONE) {
-        record.timestamp_ms = -1;
-        record.timestamp_type = FCAP_TIMESTAMP_NONE;
+    if (timestamp_ms < 0 || ret_record->timestamp_type == FCAP_TIMESTAMP_NONE) {
+        ret_record->timestamp_ms = -1;
+        ret_record->timestamp_type = FCAP_TIMESTAMP_NONE;
     }
+}
+
+static void deliver(struct fcap_source_kafka *source, struct kafka_partition *partition,
+                    const rd_kafka_message_t *message)
+{
+    struct fcap_record record;
+    kafka_record_of(message, &record);
     /* Every message of a started partition is taken: one after "no more" would be a hole. */
     partition->next = message->offset + 1;
     source->records++;

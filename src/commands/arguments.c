@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PATIENCE_MS (5 * 60 * 1000)
+
 static bool complain(const char *text, const char *argument)
 {
     (void)fprintf(stderr, "fcapd: %s: %s\n", argument, text);
@@ -64,6 +66,36 @@ static bool take_partition(struct fcap_arguments *arguments, const char *text)
     return true;
 }
 
+static bool take_windows(struct fcap_arguments *arguments, const char *text)
+{
+    arguments->windows = text;
+    return true;
+}
+
+static bool take_spill(struct fcap_arguments *arguments, const char *text)
+{
+    arguments->spill = text;
+    return true;
+}
+
+static bool take_patience(struct fcap_arguments *arguments, const char *text)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || value < 1 || value > 24 * 3600) {
+        return complain("--patience wants seconds, from 1 to 86400", text);
+    }
+    arguments->patience_ms = (int64_t)value * 1000;
+    return true;
+}
+
+static bool take_plain(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_plain = true;
+    return true;
+}
+
 /* Every option of every command but those that read their arguments themselves. */
 static const struct option {
     unsigned takes; /* which commands know it */
@@ -78,6 +110,10 @@ static const struct option {
     {FCAP_TAKES_EFFECTIVE, "--effective", NULL, take_effective},
     {FCAP_TAKES_USER, "--user", "ID", take_user},
     {FCAP_TAKES_PARTITION, "--partition", "N", take_partition},
+    {FCAP_TAKES_BACKFILL, "--windows", "NAMES", take_windows},
+    {FCAP_TAKES_BACKFILL, "--spill", "DIR", take_spill},
+    {FCAP_TAKES_BACKFILL, "--patience", "SECONDS", take_patience},
+    {FCAP_TAKES_BACKFILL, "--no-tty", NULL, take_plain},
 };
 #define OPTIONS (sizeof options / sizeof options[0])
 
@@ -94,7 +130,7 @@ static const struct option *find_option(const struct fcap_command *command, cons
 bool fcap_arguments_parse(const struct fcap_command *command, int count, char **texts,
                           struct fcap_arguments *ret_arguments)
 {
-    *ret_arguments = (struct fcap_arguments){.partition = -1};
+    *ret_arguments = (struct fcap_arguments){.partition = -1, .patience_ms = PATIENCE_MS};
     if ((command->takes & FCAP_TAKES_REST) != 0) {
         ret_arguments->rest_count = count;
         ret_arguments->rest = texts;

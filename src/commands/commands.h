@@ -16,11 +16,15 @@ struct fcap_arguments {
     struct fcap_config_set sets[FCAP_SETS_MAX];
     char set_keys[FCAP_SETS_MAX][160];
     size_t set_count;
-    const char *user;  /* --user */
-    int32_t partition; /* --partition; -1: all */
-    bool is_offline;   /* --offline */
-    bool is_effective; /* --effective */
-    int rest_count;    /* with FCAP_TAKES_REST: all of them, unread */
+    const char *user;    /* --user */
+    int32_t partition;   /* --partition; -1: all */
+    bool is_offline;     /* --offline */
+    bool is_effective;   /* --effective */
+    const char *windows; /* --windows; NULL: all */
+    const char *spill;   /* --spill; NULL: where the state lies */
+    int64_t patience_ms; /* --patience */
+    bool is_plain;       /* --no-tty */
+    int rest_count;      /* with FCAP_TAKES_REST: all of them, unread */
     char *const *rest;
 };
 
@@ -32,6 +36,7 @@ enum {
     FCAP_TAKES_EFFECTIVE = 8,
     FCAP_TAKES_USER = 16,
     FCAP_TAKES_PARTITION = 32,
+    FCAP_TAKES_BACKFILL = 64, /* --windows, --spill, --patience, --no-tty */
 };
 
 struct fcap_command {
@@ -54,6 +59,7 @@ bool fcap_arguments_load(const struct fcap_arguments *arguments, struct fcap_con
 
 struct fcap_daemon_result fcap_command_run(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_demo(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_version(const struct fcap_arguments *arguments);

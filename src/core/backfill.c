@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Looks take at most so great a part of the time. */
+#define LOOK_SHARE 10
+
 struct part *backfill_part(struct fcap_backfill *backfill, int32_t partition)
 {
     FCAP_ASSERT(partition >= 0 && partition < backfill->report.partitions);
@@ -14,12 +17,13 @@ struct part *backfill_part(struct fcap_backfill *backfill, int32_t partition)
 
 int64_t backfill_redis_ms(const struct fcap_backfill *backfill, struct fcap_moment now)
 {
-    return backfill->look_time_ms + (now.monotonic_ms - backfill->look_ms);
+    return backfill->look_time_ms + (now.monotonic_ms - backfill->look_time_at_ms);
 }
 
-enum fcap_status backfill_fail(struct fcap_backfill *backfill, enum fcap_status status,
-                               const char *what)
+enum fcap_status backfill_fail(struct fcap_backfill *backfill, enum fcap_backfill_port port,
+                               enum fcap_status status, const char *what)
 {
+    backfill->failed_in = port;
     return fcap_error_set(&backfill->error, status, "%s: %s", what, fcap_status_text(status));
 }
 
@@ -72,21 +76,38 @@ const char *fcap_backfill_error(const struct fcap_backfill *backfill)
     return backfill->error.text;
 }
 
+enum fcap_backfill_port fcap_backfill_failed_in(const struct fcap_backfill *backfill)
+{
+    return backfill->failed_in;
+}
+
+enum fcap_status backfill_fail_here(struct fcap_backfill *backfill, enum fcap_status status,
+                                    const char *text)
+{
+    backfill->failed_in = FCAP_BACKFILL_IN_CORE;
+    return fcap_error_set(&backfill->error, status, "%s", text);
+}
+
 /* --- owners --- */
 
 static enum fcap_status look(struct fcap_backfill *backfill, struct fcap_moment now)
 {
     struct fcap_seed *seed = backfill->ports.seed;
     int32_t count = backfill->report.partitions;
-    int64_t time_ms;
-    enum fcap_status status = seed->ops->look(seed, count, backfill->looked, &time_ms);
+    struct fcap_seed_time time;
+    enum fcap_status status = seed->ops->look(seed, count, backfill->looked, &time);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "look at fc:meta");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SEED, status, "look at fc:meta");
     }
     /* The beginning of the call counts: what is shown after that may have been missed. */
     backfill->has_looked = true;
     backfill->look_ms = now.monotonic_ms;
-    backfill->look_time_ms = time_ms;
+    backfill->look_time_ms = time.time_ms;
+    backfill->look_time_at_ms = now.monotonic_ms + time.cost_ms;
+    backfill->look_pause_ms = FCAP_BACKFILL_LOOK_MS;
+    if (time.cost_ms * LOOK_SHARE > backfill->look_pause_ms) {
+        backfill->look_pause_ms = time.cost_ms * LOOK_SHARE;
+    }
     for (int32_t i = 0; i < count; i++) {
         if (backfill->looked[i] && backfill->parts[i].fate == FCAP_BACKFILL_CLAIMED) {
             backfill->parts[i].fate = FCAP_BACKFILL_OPEN;
@@ -96,6 +117,30 @@ static enum fcap_status look(struct fcap_backfill *backfill, struct fcap_moment 
     return FCAP_OK;
 }
 
+/* How long until a look decides about every partition that is left. */
+static int64_t wait_left(const struct fcap_backfill *backfill, int64_t look_ms)
+{
+    int64_t left = 0;
+    for (int32_t i = 0; i < backfill->report.partitions; i++) {
+        int64_t own = backfill->claimed_ms + backfill->parts[i].wait_ms - look_ms;
+        if (fcap_backfill_wants(backfill, i) && own > left) {
+            left = own;
+        }
+    }
+    return left;
+}
+
+/* Each second; less often where a look is dear, but the one that ends the wait is never late. */
+static bool is_look_due(const struct fcap_backfill *backfill, struct fcap_moment now)
+{
+    int64_t since_ms = now.monotonic_ms - backfill->look_ms;
+    if (!backfill->has_looked || since_ms >= backfill->look_pause_ms) {
+        return true;
+    }
+    return backfill->report.phase == FCAP_BACKFILL_WAITING && since_ms >= FCAP_BACKFILL_LOOK_MS &&
+           wait_left(backfill, backfill->look_ms) > 0 && wait_left(backfill, now.monotonic_ms) == 0;
+}
+
 enum fcap_status fcap_backfill_tick(struct fcap_backfill *backfill, struct fcap_moment now)
 {
     if (!backfill->has_claimed) {
@@ -103,10 +148,7 @@ enum fcap_status fcap_backfill_tick(struct fcap_backfill *backfill, struct fcap_
         backfill->has_claimed = backfill->report.phase != FCAP_BACKFILL_OPENED;
         backfill->claimed_ms = now.monotonic_ms;
     }
-    if (backfill->has_looked && now.monotonic_ms - backfill->look_ms < FCAP_BACKFILL_LOOK_MS) {
-        return FCAP_OK;
-    }
-    return look(backfill, now);
+    return is_look_due(backfill, now) ? look(backfill, now) : FCAP_OK;
 }
 
 /* An increment makes us an owner like any other: the next one's epoch does not follow on its last
@@ -117,7 +159,7 @@ static enum fcap_status claim(struct fcap_backfill *backfill, int32_t partition)
     struct part *part = &backfill->parts[partition];
     enum fcap_status status = seed->ops->claim(seed, partition, &part->epoch);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "increment fc:epoch");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SEED, status, "increment fc:epoch");
     }
     part->is_claimed = true;
     part->wait_ms = FCAP_BACKFILL_OPENING_MS + FCAP_BACKFILL_SHOWN_MS;
@@ -134,7 +176,10 @@ enum fcap_status fcap_backfill_begin(struct fcap_backfill *backfill, int32_t par
 {
     FCAP_ASSERT(backfill->report.phase == FCAP_BACKFILL_OPENED && partitions > 0);
     if (partitions - 1 > FCAP_PARTITION_MAX) {
-        return backfill_fail(backfill, FCAP_LIMIT, "take a partition: its number exceeds 65,534");
+        return backfill_fail_here(
+            backfill, FCAP_LIMIT,
+            "a partition's number exceeds 65,534, and the state of run has no room "
+            "for it");
     }
     if (backfill->parts == NULL) {
         backfill->parts = calloc((size_t)partitions, sizeof *backfill->parts);
@@ -194,7 +239,7 @@ enum fcap_status fcap_backfill_read_done(struct fcap_backfill *backfill,
     for (size_t i = 0; i < backfill->file_count; i++) {
         enum fcap_status status = spill->ops->seal(spill, backfill->files[i].number);
         if (status != FCAP_OK) {
-            return backfill_fail(backfill, status, "end a spilled file");
+            return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "end a spilled file");
         }
     }
     backfill->report.spill_bytes = spill->ops->disk_bytes(spill);
@@ -212,19 +257,6 @@ static bool any_left(const struct fcap_backfill *backfill)
     return false;
 }
 
-/* How long until a look decides about every partition that is left. */
-static int64_t wait_left(const struct fcap_backfill *backfill)
-{
-    int64_t left = 0;
-    for (int32_t i = 0; i < backfill->report.partitions; i++) {
-        int64_t own = backfill->claimed_ms + backfill->parts[i].wait_ms - backfill->look_ms;
-        if (fcap_backfill_wants(backfill, i) && own > left) {
-            left = own;
-        }
-    }
-    return left;
-}
-
 /* T is taken only now, so that waiting makes no value old; by the look's own Redis TIME, so that no
  * daemon that starts later is behind it. */
 static enum fcap_status take_time(struct fcap_backfill *backfill, struct fcap_moment now)
@@ -232,6 +264,7 @@ static enum fcap_status take_time(struct fcap_backfill *backfill, struct fcap_mo
     int64_t at_ms = now.wall_ms < backfill->look_time_ms ? now.wall_ms : backfill->look_time_ms;
     int64_t behind_ms = backfill->begun_ms - at_ms;
     if (behind_ms > FCAP_BACKFILL_CLOCK_MS) {
+        backfill->failed_in = FCAP_BACKFILL_IN_CORE;
         return fcap_error_set(&backfill->error, FCAP_UNAVAILABLE,
                               "the wall clock or Redis TIME was set back by %lld s",
                               (long long)(behind_ms / 1000));
@@ -259,10 +292,11 @@ static void note_incomplete(struct fcap_backfill *backfill)
 
 static enum fcap_status wait_on(struct fcap_backfill *backfill, struct fcap_moment now)
 {
-    backfill->report.wait_ms = wait_left(backfill);
-    if (backfill->report.wait_ms > 0) {
+    if (wait_left(backfill, backfill->look_ms) > 0) {
+        backfill->report.wait_ms = wait_left(backfill, now.monotonic_ms) + 1; /* Then a look. */
         return FCAP_OK;
     }
+    backfill->report.wait_ms = 0;
     enum fcap_status status = take_time(backfill, now);
     if (backfill->report.phase == FCAP_BACKFILL_CHECKING) {
         note_incomplete(backfill);

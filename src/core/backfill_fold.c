@@ -3,7 +3,7 @@
 
 static enum fcap_status damaged(struct fcap_backfill *backfill)
 {
-    return backfill_fail(backfill, FCAP_CORRUPT, "read a spilled file");
+    return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, FCAP_CORRUPT, "read a spilled file");
 }
 
 static bool add_record(void *context, struct fcap_bytes bytes)
@@ -71,12 +71,12 @@ enum fcap_status backfill_fold_some(struct fcap_backfill *backfill, bool *ret_fo
                          &backfill->position, ret_folded);
     backfill->report.done += backfill->tally_records - before;
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "read a spilled file");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "read a spilled file");
     }
     if (backfill->failure == FCAP_STOPPED) {
-        return fcap_error_set(&backfill->error, FCAP_STOPPED,
-                              "the topic is not keyed by user: the same user stands in two "
-                              "partitions (key the topic by user, or set kafka.keyed: assume)");
+        return backfill_fail_here(backfill, FCAP_STOPPED,
+                                  "the topic is not keyed by user: the same user stands in two "
+                                  "partitions (key the topic by user, or set kafka.keyed: assume)");
     }
     if (backfill->failure != FCAP_OK && backfill->failure != FCAP_LIMIT) {
         return damaged(backfill); /* Also an ad that was not there before. */
@@ -99,7 +99,8 @@ static bool move_record(void *context, struct fcap_bytes bytes)
     size_t child = backfill_hash(spilled.event.user) >> bits & (((size_t)1 << SPLIT_BITS) - 1);
     enum fcap_status status = spill->ops->put(spill, backfill->children + child, bytes);
     if (status != FCAP_OK) {
-        backfill->failure = backfill_fail(backfill, status, "split a spilled file");
+        backfill->failure =
+            backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "split a spilled file");
         return false;
     }
     return --backfill->records_left > 0;
@@ -113,12 +114,12 @@ static enum fcap_status begin_split(struct fcap_backfill *backfill)
     backfill->report.done -= backfill->tally_records;
     backfill_end_fold(backfill);
     if (is_one_user || backfill->files[backfill->file].depth == SPLITS_MAX) {
-        return fcap_error_set(&backfill->error, FCAP_LIMIT,
-                              "the records of one user do not fit in memory.record_cache");
+        return backfill_fail_here(backfill, FCAP_LIMIT,
+                                  "the records of one user do not fit in memory.record_cache");
     }
     enum fcap_status status = spill->ops->add(spill, (size_t)1 << SPLIT_BITS, &backfill->children);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "make files to spill to");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "make files to spill to");
     }
     backfill->is_splitting = true;
     backfill->report.splits++;
@@ -132,7 +133,7 @@ static enum fcap_status end_split(struct fcap_backfill *backfill)
     for (size_t i = 0; i < (size_t)1 << SPLIT_BITS; i++) {
         enum fcap_status status = spill->ops->seal(spill, backfill->children + i);
         if (status != FCAP_OK) {
-            return backfill_fail(backfill, status, "split a spilled file");
+            return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "split a spilled file");
         }
         struct file child = {.number = backfill->children + i,
                              .bits = parent.bits + SPLIT_BITS,
@@ -163,7 +164,7 @@ static enum fcap_status split_some(struct fcap_backfill *backfill)
         spill->ops->read(spill, backfill->files[backfill->file].number, move_record, backfill,
                          &backfill->position, &is_moved);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "read a spilled file");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "read a spilled file");
     }
     if (backfill->failure != FCAP_OK) {
         return backfill->failure;

@@ -55,6 +55,7 @@ struct fcap_backfill {
     struct fcap_key_template key_template;
     int64_t longest_ms;
     struct fcap_error error;
+    enum fcap_backfill_port failed_in;
     struct fcap_backfill_report report;
 
     struct part *parts;
@@ -63,8 +64,10 @@ struct fcap_backfill {
     bool has_claimed;
     int64_t claimed_ms; /* monotonic: the first moment that is known to be behind all claims */
     bool has_looked;
-    int64_t look_ms;      /* monotonic, when the newest look began */
-    int64_t look_time_ms; /* Redis TIME that it gave */
+    int64_t look_ms;         /* monotonic, when the newest look began */
+    int64_t look_time_ms;    /* Redis TIME that it gave */
+    int64_t look_time_at_ms; /* monotonic, when that was, about */
+    int64_t look_pause_ms;   /* from its begin to the next one's */
 
     struct file *files;
     size_t file_count;
@@ -93,8 +96,12 @@ struct fcap_backfill {
 struct part *backfill_part(struct fcap_backfill *backfill, int32_t partition);
 /* Redis TIME now. */
 int64_t backfill_redis_ms(const struct fcap_backfill *backfill, struct fcap_moment now);
-enum fcap_status backfill_fail(struct fcap_backfill *backfill, enum fcap_status status,
-                               const char *what);
+/* Notes what could not be done and by which port, and gives the status back. */
+enum fcap_status backfill_fail(struct fcap_backfill *backfill, enum fcap_backfill_port port,
+                               enum fcap_status status, const char *what);
+/* The same for what no port has to do with. */
+enum fcap_status backfill_fail_here(struct fcap_backfill *backfill, enum fcap_status status,
+                                    const char *text);
 
 /* backfill_read.c */
 struct spilled {

@@ -80,7 +80,7 @@ enum fcap_status backfill_make_files(struct fcap_backfill *backfill, uint64_t re
     size_t first;
     enum fcap_status status = spill->ops->add(spill, (size_t)1 << bits, &first);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "make files to spill to");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "make files to spill to");
     }
     backfill->file_bits = bits;
     for (size_t i = 0; i < (size_t)1 << bits; i++) {
@@ -101,7 +101,7 @@ static enum fcap_status spill_event(struct fcap_backfill *backfill,
     encode(&backfill->record, (struct fcap_fold_place){record->partition, record->offset}, event);
     enum fcap_status status = spill->ops->put(spill, file, fcap_buffer_bytes(&backfill->record));
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "spill a record");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SPILL, status, "spill a record");
     }
     backfill->report.done++;
     backfill->report.tombstones += event->is_tombstone;
@@ -145,8 +145,8 @@ enum fcap_status fcap_backfill_record(struct fcap_backfill *backfill,
         reject = backfill->ports.decoder->decode(backfill->ports.decoder, record, &event);
         if (reject == FCAP_REJECT_NONE && backfill->settings.check_keyed &&
             record->key.data == NULL && !backfill->settings.user_from_key) {
-            return fcap_error_set(
-                &backfill->error, FCAP_STOPPED,
+            return backfill_fail_here(
+                backfill, FCAP_STOPPED,
                 "the topic is not keyed by user: a record without a key names a user in its body "
                 "(key the topic by user, or set kafka.keyed: assume)");
         }

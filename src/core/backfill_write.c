@@ -47,7 +47,7 @@ static enum fcap_status send(struct fcap_backfill *backfill)
     enum fcap_status status = seed->ops->write(seed, pending->partition, part->epoch, keys,
                                                pending->count, &written, &is_fenced);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, status, "write keys");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SEED, status, "write keys");
     }
     if (is_fenced) {
         part->fate = FCAP_BACKFILL_FENCED;
@@ -125,7 +125,9 @@ enum fcap_status backfill_write(struct fcap_backfill *backfill, struct fcap_mome
     if (!backfill->is_folded) {
         enum fcap_status status = backfill_fold_some(backfill, &backfill->is_folded);
         backfill->user = 0;
-        return status == FCAP_LIMIT ? backfill_fail(backfill, status, "fold a file again") : status;
+        return status == FCAP_LIMIT
+                   ? backfill_fail_here(backfill, status, "a file does not fit that did before")
+                   : status;
     }
     bool is_ready;
     gather(backfill, backfill_redis_ms(backfill, now), &is_ready); /* After RETRY: perhaps more. */

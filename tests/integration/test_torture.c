@@ -121,7 +121,7 @@ static void plan_reduced(void)
 static void plan_full(void)
 {
     for (size_t i = 0; i < FCAP_POINT_COUNT; i++) {
-        for (unsigned lead = 1; lead <= points[i].leads; lead *= 2) {
+        for (unsigned lead = 1; lead <= FCAP_LEAD_DAEMON; lead *= 2) {
             if ((points[i].leads & lead) != 0) {
                 add_cycle((enum fcap_point)i, lead);
             }
@@ -319,6 +319,9 @@ static void report(void)
     unsigned all = 0;
     for (size_t phase = 0; phase < FCAP_POINT_PHASES; phase++) {
         unsigned kills = 0;
+        if (phase == FCAP_POINT_BACKFILL) {
+            continue; /* No daemon gets there. */
+        }
         for (size_t i = 0; i < FCAP_POINT_COUNT; i++) {
             kills += points[i].phase == (enum fcap_point_phase)phase ? torture.kills[i] : 0;
         }

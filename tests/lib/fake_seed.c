@@ -102,7 +102,7 @@ static enum fcap_status answer(struct fake_seed *seed)
 }
 
 static enum fcap_status look(struct fcap_seed *port, int32_t count, bool *ret_open,
-                             int64_t *ret_time_ms)
+                             struct fcap_seed_time *ret_time)
 {
     struct fake_seed *seed = fake_of(port);
     FCAP_ASSERT(count <= FAKE_SEED_PARTITIONS_MAX);
@@ -115,7 +115,7 @@ static enum fcap_status look(struct fcap_seed *port, int32_t count, bool *ret_op
     for (int32_t i = 0; i < count; i++) {
         ret_open[i] = seed->shown_until_ms[i] > now_ms && !seed->is_blind;
     }
-    *ret_time_ms = now_ms;
+    *ret_time = (struct fcap_seed_time){.time_ms = now_ms, .cost_ms = seed->look_cost_ms};
     seed->looks++;
     return FCAP_OK;
 }

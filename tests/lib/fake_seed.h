@@ -16,6 +16,7 @@ struct fake_seed {
     struct fcap_seed port; /* first */
     /* Knobs; change them at any time. */
     int64_t shown_until_ms[FAKE_SEED_PARTITIONS_MAX]; /* fc:meta names the partition until then */
+    int64_t look_cost_ms;                             /* what a look says that it took */
     uint32_t unavailable; /* in 1000: a call gives RETRY, half of these after it was done */
     /* Planted faults: what the port promises and a careless one would not do. */
     bool ignores_epoch;    /* writes whatever the epoch is */

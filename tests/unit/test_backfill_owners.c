@@ -83,6 +83,38 @@ static void test_the_wait_is_as_long_as_it_must(void **state)
     }
 }
 
+/* A look that walks over many keys is made less often, but the one that ends the wait is not late.
+ */
+static void test_a_dear_look_is_rare(void **state)
+{
+    bool is_done;
+    backfill_world_add_many(1, 5, 2);
+    own.seed.look_cost_ms = 3000;
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
+    uint64_t looks = own.seed.looks;
+    for (int i = 0; i < 600; i++) {
+        own.now.monotonic_ms += 100;
+        assert_int_equal(fcap_backfill_tick(own.backfill, own.now), FCAP_OK);
+    }
+    assert_int_equal(own.seed.looks - looks, 2); /* In a minute. */
+
+    (void)backfill_world_teardown(state);
+    (void)backfill_world_setup(state);
+    backfill_world_add_many(1, 5, 2);
+    own.seed.look_cost_ms = 3000;
+    backfill_world_begin(1);
+    assert_int_equal(backfill_world_read(), FCAP_OK);
+    assert_int_equal(fcap_backfill_read_done(own.backfill, NULL), FCAP_OK);
+    int64_t begun_ms = own.now.monotonic_ms;
+    while (own.report.phase < FCAP_BACKFILL_CHECKING) {
+        assert_int_equal(fcap_backfill_step(own.backfill, own.now, &is_done), FCAP_OK);
+        fcap_backfill_report(own.backfill, &own.report);
+        own.now.monotonic_ms += 10;
+    }
+    assert_in_range(own.now.monotonic_ms - begun_ms, 5000, 5100);
+}
+
 static void test_a_clock_that_was_set_back(void **state)
 {
     (void)state;
@@ -324,6 +356,7 @@ int main(void)
         CASE(test_an_open_partition_is_left_alone),
         CASE(test_an_owner_that_comes_is_left_alone),
         CASE(test_the_wait_is_as_long_as_it_must),
+        CASE(test_a_dear_look_is_rare),
         CASE(test_a_clock_that_was_set_back),
         CASE(test_what_has_passed_is_not_written),
         CASE(test_windows_that_the_log_cannot_fill),
