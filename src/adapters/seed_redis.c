@@ -2,8 +2,7 @@
 
 #include "fcap/assert.h"
 #include "fcap/point.h"
-#include "seed_redis_meta.h"
-#include "sink_redis_internal.h"
+#include "seed_redis_internal.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -12,44 +11,19 @@
 
 enum {
     READY_MS = 1000,     /* a call waits so long for a connection */
-    SCAN_COUNT = 2000,   /* a step of SCAN: a millisecond or two of the server */
-    GETS_MAX = 1000,     /* in one batch */
     COMMANDS_MAX = 4096, /* of one batch: a transaction and a look at its keys */
     CHANGES_MAX = 3,     /* a watched key that changes again and again */
-    KEY_BYTES = 320,
 };
 
-struct fcap_seed_redis {
-    struct fcap_seed port; /* first */
-    struct sink_redis *sink;
-    bool (*must_stop)(void *context);
-    void *context;
-    struct fcap_error error;
-    bool was_ready;  /* once: what goes wrong from then on may pass */
-    bool is_allowed; /* the transaction's commands have been tried */
-
-    bool has_looked;
-    struct fcap_sink_identity identity; /* of the first look */
-    struct fcap_buffer sentinel;        /* fc:id of that look */
-
-    bool is_watching;
-    bool is_unknown; /* a transaction whose fate is not known */
-    struct sink_pieces pieces;
-    struct fcap_buffer names; /* scratch: keys found, NUL-terminated each */
-    size_t name_count;
-    bool *ours; /* scratch: by key, it held our value before */
-    size_t ours_capacity;
-};
-
-static struct fcap_seed_redis *seed_of(struct fcap_seed *port)
+struct fcap_seed_redis *seed_redis_of(struct fcap_seed *port)
 {
     return (struct fcap_seed_redis *)port;
 }
 
 /* --- asking --- */
 
-static void ask(struct fcap_seed_redis *seed, const char *first, const char *second,
-                const char *third)
+void seed_ask(struct fcap_seed_redis *seed, const char *first, const char *second,
+              const char *third)
 {
     const char *texts[] = {first, second, third};
     struct fcap_bytes arguments[3];
@@ -61,7 +35,7 @@ static void ask(struct fcap_seed_redis *seed, const char *first, const char *sec
     sink_ask(seed->sink, count, arguments);
 }
 
-static const char *text_of(const struct fcap_seed_redis *seed, const struct sink_piece *piece)
+const char *seed_text(const struct fcap_seed_redis *seed, const struct sink_piece *piece)
 {
     return (const char *)seed->pieces.text.data + piece->offset;
 }
@@ -69,9 +43,12 @@ static const char *text_of(const struct fcap_seed_redis *seed, const struct sink
 /* What a refusal means for us. */
 static enum fcap_status judge(struct fcap_seed_redis *seed, const struct sink_piece *piece)
 {
-    const char *text = text_of(seed, piece);
+    const char *text = seed_text(seed, piece);
     enum fcap_sink_redis_error kind = fcap_sink_redis_error_of(text, piece->size);
     enum fcap_status status = FCAP_REFUSED;
+    if (strncmp(text, "EXECABORT", strlen("EXECABORT")) == 0 && strstr(text, "NOPERM") != NULL) {
+        kind = FCAP_SINK_REDIS_ERROR_NOPERM; /* EXEC itself is what may not be done. */
+    }
     switch (kind) {
     case FCAP_SINK_REDIS_ERROR_NOPERM:
     case FCAP_SINK_REDIS_ERROR_SYNTAX:
@@ -92,7 +69,7 @@ static enum fcap_status judge(struct fcap_seed_redis *seed, const struct sink_pi
 }
 
 /* Waits for a batch. OK: all answers are there, none of them an error. */
-static enum fcap_status answered(struct fcap_seed_redis *seed)
+enum fcap_status seed_answered(struct fcap_seed_redis *seed)
 {
     struct sink_redis *sink = seed->sink;
     if (!sink_ask_wait(sink, &seed->pieces, seed->must_stop, seed->context)) {
@@ -108,7 +85,7 @@ static enum fcap_status answered(struct fcap_seed_redis *seed)
 }
 
 /* An answer of another shape than the command has: somebody else speaks there. */
-static enum fcap_status strange(struct fcap_seed_redis *seed, const char *command)
+enum fcap_status seed_strange(struct fcap_seed_redis *seed, const char *command)
 {
     sink_break(seed->sink, FCAP_SINK_REDIS_ERROR_PROTOCOL, command);
     return fcap_error_set(&seed->error, FCAP_UNAVAILABLE, "redis: the answer to %s cannot be read",
@@ -173,17 +150,17 @@ static enum fcap_status foreign(struct fcap_seed_redis *seed)
 /* That the account may do all of it is found out before anything is claimed. */
 static enum fcap_status try_commands(struct fcap_seed_redis *seed)
 {
-    ask(seed, "WATCH", "fc:id", NULL);
-    ask(seed, "MULTI", NULL, NULL);
-    ask(seed, "EXEC", NULL, NULL);
-    ask(seed, "UNWATCH", NULL, NULL);
-    enum fcap_status status = answered(seed);
+    seed_ask(seed, "WATCH", "fc:id", NULL);
+    seed_ask(seed, "MULTI", NULL, NULL);
+    seed_ask(seed, "EXEC", NULL, NULL);
+    seed_ask(seed, "UNWATCH", NULL, NULL);
+    enum fcap_status status = seed_answered(seed);
     seed->is_allowed = status == FCAP_OK;
     return status;
 }
 
 /* What every call begins with: a connection to the Redis of the first look. */
-static enum fcap_status reach(struct fcap_seed_redis *seed)
+enum fcap_status seed_reach(struct fcap_seed_redis *seed)
 {
     struct sink_redis *sink = seed->sink;
     uint64_t connection = sink->now.state.connection;
@@ -207,10 +184,10 @@ static enum fcap_status reach(struct fcap_seed_redis *seed)
 }
 
 /* The piece is fc:id; the first look's is kept, and all others must be the same. */
-static enum fcap_status check_sentinel(struct fcap_seed_redis *seed, const struct sink_piece *piece)
+enum fcap_status seed_check_sentinel(struct fcap_seed_redis *seed, const struct sink_piece *piece)
 {
     bool is_there = piece->type == REDIS_REPLY_STRING;
-    struct fcap_bytes text = {(const uint8_t *)text_of(seed, piece), piece->size};
+    struct fcap_bytes text = {(const uint8_t *)seed_text(seed, piece), piece->size};
     if (!seed->has_looked && is_there) {
         fcap_buffer_clear(&seed->sentinel);
         fcap_buffer_put_bytes(&seed->sentinel, text);
@@ -224,169 +201,38 @@ static enum fcap_status check_sentinel(struct fcap_seed_redis *seed, const struc
     return FCAP_OK;
 }
 
-/* --- look --- */
-
-static void keep_names(struct fcap_seed_redis *seed, const char *prefix)
-{
-    size_t size = strlen(prefix);
-    for (size_t i = 3; i < seed->pieces.count; i++) { /* After array, cursor, array. */
-        const struct sink_piece *piece = &seed->pieces.pieces[i];
-        const char *name = text_of(seed, piece);
-        /* The pattern's own characters may stand in a profile: the prefix decides. */
-        if (piece->type == REDIS_REPLY_STRING && strncmp(name, prefix, size) == 0) {
-            fcap_buffer_put(&seed->names, name, piece->size + 1);
-            seed->name_count++;
-        }
-    }
-}
-
-/* Every key fc:meta:<profile>:*, perhaps twice, into `names`. */
-static enum fcap_status scan(struct fcap_seed_redis *seed, const char *prefix)
-{
-    char pattern[KEY_BYTES * 2];
-    char cursor[32] = "0";
-    char step[16];
-    size_t used = 0;
-    for (const char *at = prefix; *at != '\0'; at++) {
-        if (strchr("*?[]\\^", *at) != NULL) {
-            pattern[used++] = '\\';
-        }
-        pattern[used++] = *at;
-    }
-    pattern[used++] = '*';
-    (void)snprintf(step, sizeof step, "%d", SCAN_COUNT); /* It fits. */
-    fcap_buffer_clear(&seed->names);
-    seed->name_count = 0;
-    do {
-        const struct fcap_bytes arguments[] = {
-            fcap_bytes_of("SCAN"),  fcap_bytes_of(cursor),
-            fcap_bytes_of("MATCH"), {(const uint8_t *)pattern, used},
-            fcap_bytes_of("COUNT"), fcap_bytes_of(step),
-        };
-        sink_ask(seed->sink, sizeof arguments / sizeof arguments[0], arguments);
-        enum fcap_status status = answered(seed);
-        if (status != FCAP_OK) {
-            return status;
-        }
-        const struct sink_piece *pieces = seed->pieces.pieces;
-        if (seed->pieces.count < 3 || pieces[0].type != REDIS_REPLY_ARRAY ||
-            pieces[1].type != REDIS_REPLY_STRING || pieces[1].size >= sizeof cursor) {
-            return strange(seed, "SCAN");
-        }
-        (void)snprintf(cursor, sizeof cursor, "%s", text_of(seed, &pieces[1])); /* It fits. */
-        keep_names(seed, prefix);
-    } while (strcmp(cursor, "0") != 0);
-    return FCAP_OK;
-}
-
-static enum fcap_status read_metas(struct fcap_seed_redis *seed, int32_t count, bool *ret_open)
-{
-    const char *name = (const char *)seed->names.data;
-    for (size_t done = 0; done < seed->name_count;) {
-        size_t end = seed->name_count - done > GETS_MAX ? done + GETS_MAX : seed->name_count;
-        const char *first = name;
-        for (size_t i = done; i < end; i++) {
-            ask(seed, "GET", name, NULL);
-            name += strlen(name) + 1;
-        }
-        enum fcap_status status = answered(seed);
-        if (status != FCAP_OK) {
-            return status;
-        }
-        for (size_t i = done; i < end; i++) {
-            const struct sink_piece *piece = &seed->pieces.pieces[i - done];
-            /* Nil: it expired meanwhile. */
-            if (piece->type == REDIS_REPLY_STRING &&
-                !seed_redis_meta_read(text_of(seed, piece), count, ret_open)) {
-                return fcap_error_set(
-                    &seed->error, FCAP_UNAVAILABLE,
-                    "redis: %s holds no fc:meta that this version can read; whose "
-                    "gates are open is not known",
-                    first);
-            }
-            first += strlen(first) + 1;
-        }
-        done = end;
-    }
-    return FCAP_OK;
-}
-
-static enum fcap_status look(struct fcap_seed *port, int32_t count, bool *ret_open,
-                             struct fcap_seed_time *ret_time)
-{
-    struct fcap_seed_redis *seed = seed_of(port);
-    char prefix[KEY_BYTES];
-    int64_t begun_ms = sink_monotonic_ms();
-    (void)snprintf(prefix, sizeof prefix, "fc:meta:%s:", seed->sink->settings.profile);
-    enum fcap_status status = reach(seed);
-    if (status == FCAP_OK) {
-        memset(ret_open, 0, (size_t)count * sizeof *ret_open);
-        status = scan(seed, prefix);
-    }
-    if (status == FCAP_OK) {
-        status = read_metas(seed, count, ret_open);
-    }
-    if (status != FCAP_OK) {
-        return status;
-    }
-    ask(seed, "GET", "fc:id", NULL);
-    ask(seed, "TIME", NULL, NULL);
-    status = answered(seed);
-    if (status == FCAP_OK) {
-        status = check_sentinel(seed, &seed->pieces.pieces[0]);
-    }
-    if (status != FCAP_OK) {
-        return status;
-    }
-    const struct sink_piece *pieces = seed->pieces.pieces;
-    if (seed->pieces.count != 4 || pieces[2].type != REDIS_REPLY_STRING ||
-        pieces[3].type != REDIS_REPLY_STRING) {
-        return strange(seed, "TIME");
-    }
-    if (!seed->has_looked) {
-        seed->identity = seed->sink->now.state.identity;
-        seed->has_looked = true;
-    }
-    *ret_time = (struct fcap_seed_time){
-        .time_ms = strtoll(text_of(seed, &pieces[2]), NULL, 10) * 1000 +
-                   strtoll(text_of(seed, &pieces[3]), NULL, 10) / 1000,
-        .cost_ms = sink_monotonic_ms() - begun_ms,
-    };
-    return FCAP_OK;
-}
-
 /* --- claim and write --- */
 
 static void epoch_key(const struct fcap_seed_redis *seed, int32_t partition, char *text)
 {
-    (void)snprintf(text, KEY_BYTES, "fc:epoch:%s:%d", seed->sink->settings.profile, partition);
+    (void)snprintf(text, SEED_KEY_BYTES, "fc:epoch:%s:%d", seed->sink->settings.profile, partition);
 }
 
 /* Watches the two keys and looks at them; further GETs may follow in the same batch. */
 static void ask_watch(struct fcap_seed_redis *seed, const char *epoch)
 {
     if (seed->is_watching) {
-        ask(seed, "UNWATCH", NULL, NULL);
+        seed_ask(seed, "UNWATCH", NULL, NULL);
     }
-    ask(seed, "WATCH", epoch, "fc:id");
-    ask(seed, "GET", epoch, NULL);
-    ask(seed, "GET", "fc:id", NULL);
+    seed_ask(seed, "WATCH", epoch, "fc:id");
+    seed_ask(seed, "GET", epoch, NULL);
+    seed_ask(seed, "GET", "fc:id", NULL);
 }
 
 /* The answers to the latter, less those before: *ret_first is the place of the epoch's value. */
 static enum fcap_status take_watch(struct fcap_seed_redis *seed, size_t more, size_t *ret_first)
 {
     size_t skipped = seed->is_watching ? 2 : 1;
-    enum fcap_status status = answered(seed);
+    enum fcap_status status = seed_answered(seed);
     if (status != FCAP_OK) {
         return status;
     }
     seed->is_watching = true;
     if (seed->pieces.count != skipped + 2 + more) {
-        return strange(seed, "WATCH");
+        return seed_strange(seed, "WATCH");
     }
     *ret_first = skipped;
-    return check_sentinel(seed, &seed->pieces.pieces[skipped + 1]);
+    return seed_check_sentinel(seed, &seed->pieces.pieces[skipped + 1]);
 }
 
 /* The piece behind so many QUEUED is the answer to EXEC. Nil: a watched key has changed. */
@@ -403,10 +249,10 @@ static enum fcap_status changed_again(struct fcap_seed_redis *seed)
 
 static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_t *ret_epoch)
 {
-    struct fcap_seed_redis *seed = seed_of(port);
-    char epoch[KEY_BYTES];
+    struct fcap_seed_redis *seed = seed_redis_of(port);
+    char epoch[SEED_KEY_BYTES];
     epoch_key(seed, partition, epoch);
-    enum fcap_status status = reach(seed);
+    enum fcap_status status = seed_reach(seed);
     for (int i = 0; i < CHANGES_MAX && status == FCAP_OK; i++) {
         size_t first;
         ask_watch(seed, epoch);
@@ -414,10 +260,10 @@ static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_
         if (status != FCAP_OK) {
             break;
         }
-        ask(seed, "MULTI", NULL, NULL);
-        ask(seed, "INCR", epoch, NULL);
-        ask(seed, "EXEC", NULL, NULL);
-        status = answered(seed);
+        seed_ask(seed, "MULTI", NULL, NULL);
+        seed_ask(seed, "INCR", epoch, NULL);
+        seed_ask(seed, "EXEC", NULL, NULL);
+        status = seed_answered(seed);
         seed->is_watching = false;
         const struct sink_piece *exec = status == FCAP_OK ? take_exec(seed, 1) : NULL;
         if (exec != NULL && exec->type == REDIS_REPLY_ARRAY && exec->integer == 1 &&
@@ -426,7 +272,7 @@ static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_
             return FCAP_OK;
         }
         if (status == FCAP_OK && (exec == NULL || exec->type != REDIS_REPLY_NIL)) {
-            return strange(seed, "EXEC");
+            return seed_strange(seed, "EXEC");
         }
     }
     return status == FCAP_OK ? changed_again(seed) : status;
@@ -435,7 +281,7 @@ static enum fcap_status claim(struct fcap_seed *port, int32_t partition, uint64_
 /* SET key value PXAT time NX for each. */
 static void ask_sets(struct fcap_seed_redis *seed, const struct fcap_seed_key *keys, size_t count)
 {
-    ask(seed, "MULTI", NULL, NULL);
+    seed_ask(seed, "MULTI", NULL, NULL);
     for (size_t i = 0; i < count; i++) {
         char time[24];
         (void)snprintf(time, sizeof time, "%lld", (long long)keys[i].expire_at_ms); /* It fits. */
@@ -447,7 +293,7 @@ static void ask_sets(struct fcap_seed_redis *seed, const struct fcap_seed_key *k
     }
     sink_write_out(seed->sink); /* A failure is found while the answers are awaited. */
     FCAP_POINT(backfill_queued);
-    ask(seed, "EXEC", NULL, NULL);
+    seed_ask(seed, "EXEC", NULL, NULL);
 }
 
 /* Which keys hold what we would write: after a transaction that may have been done. */
@@ -456,7 +302,7 @@ static void note_ours(struct fcap_seed_redis *seed, const struct fcap_seed_key *
 {
     for (size_t i = 0; i < count && seed->is_unknown; i++) {
         const struct sink_piece *piece = &seed->pieces.pieces[first + i];
-        struct fcap_bytes value = {(const uint8_t *)text_of(seed, piece), piece->size};
+        struct fcap_bytes value = {(const uint8_t *)seed_text(seed, piece), piece->size};
         seed->ours[i] = piece->type == REDIS_REPLY_STRING && fcap_bytes_equal(value, keys[i].value);
     }
 }
@@ -468,7 +314,7 @@ static enum fcap_status execute(struct fcap_seed_redis *seed, const struct fcap_
     bool was_unknown = seed->is_unknown;
     ask_sets(seed, keys, count);
     seed->is_unknown = true;
-    enum fcap_status status = answered(seed);
+    enum fcap_status status = seed_answered(seed);
     seed->is_watching = false;
     if (status != FCAP_OK) {
         return status;
@@ -482,7 +328,7 @@ static enum fcap_status execute(struct fcap_seed_redis *seed, const struct fcap_
     }
     if (exec == NULL || exec->type != REDIS_REPLY_ARRAY || exec->integer != (long long)count ||
         seed->pieces.count != 2 * count + 2) {
-        return strange(seed, "EXEC");
+        return seed_strange(seed, "EXEC");
     }
     *ret_written = 0;
     for (size_t i = 0; i < count; i++) {
@@ -510,7 +356,7 @@ static enum fcap_status write_once(struct fcap_seed_redis *seed, const char *epo
     }
     const struct sink_piece *piece = &seed->pieces.pieces[first];
     bool is_there = piece->type == REDIS_REPLY_STRING;
-    *ret_fenced = (is_there ? strtoull(text_of(seed, piece), NULL, 10) : 0) != epoch;
+    *ret_fenced = (is_there ? strtoull(seed_text(seed, piece), NULL, 10) : 0) != epoch;
     if (*ret_fenced) {
         return FCAP_OK;
     }
@@ -522,8 +368,8 @@ static enum fcap_status write_keys(struct fcap_seed *port, int32_t partition, ui
                                    const struct fcap_seed_key *keys, size_t count,
                                    size_t *ret_written, bool *ret_fenced)
 {
-    struct fcap_seed_redis *seed = seed_of(port);
-    char name[KEY_BYTES];
+    struct fcap_seed_redis *seed = seed_redis_of(port);
+    char name[SEED_KEY_BYTES];
     FCAP_ASSERT(2 * count + 16 <= COMMANDS_MAX);
     epoch_key(seed, partition, name);
     if (count > seed->ours_capacity) {
@@ -534,7 +380,7 @@ static enum fcap_status write_keys(struct fcap_seed *port, int32_t partition, ui
     *ret_written = 0;
     *ret_fenced = false;
     FCAP_POINT(backfill_writing);
-    enum fcap_status status = reach(seed);
+    enum fcap_status status = seed_reach(seed);
     for (int i = 0; i < CHANGES_MAX && status == FCAP_OK; i++) {
         bool is_changed = false;
         status = write_once(seed, name, epoch, keys, count, ret_written, ret_fenced, &is_changed);
@@ -550,10 +396,10 @@ static enum fcap_status write_keys(struct fcap_seed *port, int32_t partition, ui
 enum fcap_status fcap_seed_redis_open(const struct fcap_seed_redis_settings *settings,
                                       struct fcap_seed_redis **ret_seed, struct fcap_error *error)
 {
-    static const struct fcap_seed_ops ops = {look, claim, write_keys};
+    static const struct fcap_seed_ops ops = {seed_look, claim, write_keys};
     struct fcap_sink_redis_settings redis = settings->redis;
     struct fcap_sink *sink = NULL;
-    if (strlen(redis.profile) + 32 > KEY_BYTES) {
+    if (strlen(redis.profile) + 32 > SEED_KEY_BYTES) {
         return fcap_error_set(error, FCAP_CONFIG, "profile: too long");
     }
     /* Nothing of the sink's own may get between MULTI and EXEC. */

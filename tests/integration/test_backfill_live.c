@@ -69,7 +69,7 @@ static void send_one(const char *user, int64_t time_ms)
     }
 }
 
-/* Mostly young events, some old, some late for all, some refused; now and then somebody is erased. */
+/* Mostly young events, some old, some late for all, some refused; now and then one is erased. */
 static void produce(size_t count, uint32_t users)
 {
     for (size_t i = 0; i < count; i++) {

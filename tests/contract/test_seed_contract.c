@@ -1,0 +1,438 @@
+/* The seed's contract on the fake of backfill's unit tests, and on the adapter with a real
+ * redis-server; and what only the latter can get wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "contract/seed_contract.h"
+#include "fcap/seed_redis.h"
+#include "lab/lab.h"
+#include "lab/redis_server.h"
+#include "lib/fake_seed.h"
+
+/* --- the fake --- */
+
+static struct {
+    struct fcap_clock clock;
+    struct fcap_fake_redis redis;
+    struct fake_seed seed;
+} fake;
+
+static int64_t fake_now_ms(void)
+{
+    return 1700000000000;
+}
+
+static int64_t fake_wall_ms(struct fcap_clock *clock)
+{
+    (void)clock;
+    return fake_now_ms();
+}
+
+static struct fcap_seed *fake_start(void)
+{
+    fake.clock = (struct fcap_clock){.wall_ms = fake_wall_ms, .monotonic_ms = fake_wall_ms};
+    fcap_fake_redis_init(&fake.redis, &fake.clock);
+    fake_seed_init(&fake.seed, &fake.redis, &fake.clock, "p");
+    return &fake.seed.port;
+}
+
+static void fake_stop(void)
+{
+    fake_seed_done(&fake.seed);
+    fcap_fake_redis_done(&fake.redis);
+}
+
+static void fake_show(int32_t partition, bool is_shown)
+{
+    fake.seed.shown_until_ms[partition] = is_shown ? INT64_MAX : 0;
+}
+
+static uint64_t fake_increment(int32_t partition)
+{
+    return fake_seed_increment(&fake.seed, partition);
+}
+
+static void fake_set(const char *key, const char *value)
+{
+    struct fcap_push push = {.kind = FCAP_PUSH_SET,
+                             .key = fcap_bytes_of(key),
+                             .value = fcap_bytes_of(value),
+                             .expire_at_ms = fake_now_ms() + 3600 * 1000};
+    (void)fake_seed_do(&fake.seed, &push);
+}
+
+static const char *fake_get(const char *key, int64_t *ret_expire_at_ms)
+{
+    static char text[4096];
+    struct fcap_bytes value;
+    if (!fcap_fake_redis_get(&fake.redis, fcap_bytes_of(key), &value, ret_expire_at_ms)) {
+        return NULL;
+    }
+    (void)snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
+    return text;
+}
+
+static void fake_flush(void)
+{
+    fcap_fake_redis_flush(&fake.redis);
+}
+
+static void fake_delete_sentinel(void)
+{
+    fcap_fake_redis_delete_sentinel(&fake.redis);
+}
+
+static void fake_restart(bool keep_data)
+{
+    fcap_fake_redis_restart(&fake.redis,
+                            keep_data ? FCAP_FAKE_RESTART_ALL : FCAP_FAKE_RESTART_EMPTY);
+}
+
+static void fake_down(bool is_down)
+{
+    fake.redis.down = is_down;
+}
+
+/* --- the adapter --- */
+
+static struct redis_server server;
+static struct fcap_seed_redis *seed;
+
+static bool stop_wanted;
+
+static bool must_stop(void *context)
+{
+    (void)context;
+    return stop_wanted;
+}
+
+static void open_seed(const char *user, const char *password)
+{
+    struct fcap_seed_redis_settings settings = {.must_stop = must_stop};
+    struct fcap_error error;
+    fcap_sink_redis_settings_default(&settings.redis);
+    settings.redis.port = server.port;
+    settings.redis.profile = "p";
+    settings.redis.instance = "backfill";
+    settings.redis.user = user;
+    settings.redis.password = password;
+    settings.redis.command_timeout_ms = 500;
+    settings.redis.backoff_min_ms = 5;
+    stop_wanted = false;
+    assert_int_equal(fcap_seed_redis_open(&settings, &seed, &error), FCAP_OK);
+}
+
+static struct fcap_seed *real_start(void)
+{
+    redis_server_start(&server, NULL);
+    open_seed(NULL, NULL);
+    return fcap_seed_redis_port(seed);
+}
+
+static void real_stop(void)
+{
+    fcap_seed_redis_close(seed);
+    seed = NULL;
+    redis_server_stop(&server);
+}
+
+/* Two instances, one of them with a name that a pattern could mistake, another profile, and a
+ * value with more in it than is needed. */
+static void real_show(int32_t partition, bool is_shown)
+{
+    static bool shown[8];
+    char tasks[2][256] = {"", ""};
+    char value[400];
+    shown[partition] = is_shown;
+    for (int i = 0; i < 8; i++) {
+        char *own = tasks[i % 2];
+        size_t used = strlen(own);
+        if (shown[i]) {
+            (void)snprintf(own + used, 256 - used,
+                           "%s\"%d\":{\"epoch\":7,\"ready\":[\"1d\",\"}\"]}", used == 0 ? "" : ",",
+                           i);
+        }
+    }
+    (void)snprintf(value, sizeof value, "{\"v\":1,\"at\":5,\"partitions\":8,\"tasks\":{%s}}",
+                   tasks[0]);
+    (void)redis_server_ask(&server, "SET fc:meta:p:one %s", value);
+    (void)snprintf(value, sizeof value,
+                   "{ \"x\": [{\"tasks\":{\"0\":1}}], \"tasks\" : {%s}, \"v\" : 1 }", tasks[1]);
+    (void)redis_server_ask(&server, "SET fc:meta:p:t*o %s", value);
+    (void)redis_server_ask(&server, "SET fc:meta:pp:one %s",
+                           "{\"v\":1,\"tasks\":{\"0\":{},\"2\":{}}}");
+}
+
+static uint64_t real_increment(int32_t partition)
+{
+    return strtoull(redis_server_ask(&server, "INCR fc:epoch:p:%d", partition), NULL, 10);
+}
+
+static void real_set(const char *key, const char *value)
+{
+    (void)redis_server_ask(&server, "SET %s %s", key, value);
+}
+
+static const char *real_get(const char *key, int64_t *ret_expire_at_ms)
+{
+    static char text[4096];
+    const char *value = redis_server_ask(&server, "GET %s", key);
+    if (value == NULL) {
+        return NULL;
+    }
+    (void)snprintf(text, sizeof text, "%s", value);
+    *ret_expire_at_ms = strtoll(redis_server_ask(&server, "PEXPIRETIME %s", key), NULL, 10);
+    return text;
+}
+
+static void real_flush(void)
+{
+    (void)redis_server_ask(&server, "FLUSHALL");
+}
+
+static void real_delete_sentinel(void)
+{
+    (void)redis_server_ask(&server, "DEL fc:id");
+}
+
+static void real_restart(bool keep_data)
+{
+    if (keep_data) {
+        (void)redis_server_ask(&server, "SAVE");
+    }
+    redis_server_kill(&server);
+    redis_server_restart(&server, keep_data);
+}
+
+/* It answers nothing for a while. */
+static void real_down(bool is_down)
+{
+    if (is_down) {
+        redis_server_freeze(&server);
+    } else {
+        redis_server_thaw(&server);
+    }
+}
+
+static enum fcap_status look_until(enum fcap_class class)
+{
+    struct fcap_seed *port = fcap_seed_redis_port(seed);
+    struct fcap_seed_time time;
+    bool open[8];
+    enum fcap_status status = FCAP_UNAVAILABLE;
+    for (int i = 0; i < 100; i++) {
+        status = port->ops->look(port, 8, open, &time);
+        if (fcap_status_class(status) == class) {
+            break;
+        }
+    }
+    return status;
+}
+
+static int start_real(void **unused)
+{
+    (void)unused;
+    (void)real_start();
+    return 0;
+}
+
+static int stop_real(void **unused)
+{
+    (void)unused;
+    real_stop();
+    return 0;
+}
+
+/* Far more keys than one step of SCAN looks at. */
+static void test_a_meta_among_many_keys(void **unused)
+{
+    (void)unused;
+    struct fcap_seed *port = fcap_seed_redis_port(seed);
+    struct fcap_seed_time time;
+    bool open[8];
+    (void)redis_server_ask(&server, "DEBUG POPULATE 50000 fc:{u");
+    for (int i = 0; i < 2500; i++) {
+        (void)redis_server_ask(&server, "SET fc:meta:p:i%d {\"v\":1,\"tasks\":{%s}}", i,
+                               i == 2222 ? "\"5\":{}" : "");
+    }
+    assert_int_equal(port->ops->look(port, 8, open, &time), FCAP_OK);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(open[i], i == 5);
+    }
+}
+
+static void test_a_meta_that_cannot_be_read_is_no_owner_and_no_leave(void **unused)
+{
+    (void)unused;
+    static const char *const values[] = {"",
+                                         "[]",
+                                         "{\"v\":2,\"tasks\":{}}",
+                                         "{\"tasks\":{}}",
+                                         "{\"v\":1}",
+                                         "{\"v\":1,\"tasks\":{\"x\":{}}}",
+                                         "{\"v\":1,\"tasks\":{\"1\":{}",
+                                         "{\"v\":1,\"tasks\":[]}",
+                                         "{\"v\":1,\"tasks\":{\"1\"}}",
+                                         "{\"v\":12,\"tasks\":{}}"};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        (void)redis_server_ask(&server, "SET fc:meta:p:one %s", values[i]);
+        assert_int_equal(look_until(FCAP_CLASS_FATAL), FCAP_UNAVAILABLE);
+        assert_non_null(strstr(fcap_seed_redis_error(seed), "fc:meta:p:one"));
+    }
+    (void)redis_server_ask(&server, "DEL fc:meta:p:one");
+    assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
+}
+
+/* The answer to a transaction got lost: made again, it knows its own keys. */
+static void test_a_lost_answer_is_counted_once(void **unused)
+{
+    (void)unused;
+    struct fcap_seed *port = fcap_seed_redis_port(seed);
+    uint64_t epoch;
+    size_t written;
+    bool is_fenced;
+    int64_t until_ms = lab_wall_ms() + 3600 * 1000;
+    const struct fcap_seed_key keys[] = {
+        {fcap_bytes_of("fc:{a}:1d"), fcap_bytes_of("one"), until_ms},
+        {fcap_bytes_of("fc:{b}:1d"), fcap_bytes_of("two"), until_ms},
+        {fcap_bytes_of("fc:{c}:1d"), fcap_bytes_of("three"), until_ms},
+    };
+    assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
+    assert_int_equal(port->ops->claim(port, 1, &epoch), FCAP_OK);
+    /* Its answers are dropped when the server goes on: the connection has been given up. */
+    redis_server_freeze(&server);
+    assert_int_equal(port->ops->write(port, 1, epoch, keys, 2, &written, &is_fenced),
+                     FCAP_UNAVAILABLE);
+    redis_server_thaw(&server);
+    /* Whether it was done or not: as if it had been. */
+    (void)redis_server_ask(&server, "SET fc:{b}:1d live");
+    enum fcap_status status = FCAP_UNAVAILABLE;
+    for (int i = 0; i < 100 && status == FCAP_UNAVAILABLE; i++) {
+        status = port->ops->write(port, 1, epoch, keys, 3, &written, &is_fenced);
+    }
+    assert_int_equal(status, FCAP_OK);
+    assert_int_equal(written, 2);
+    assert_string_equal(redis_server_ask(&server, "GET fc:{b}:1d"), "live");
+}
+
+static void test_it_can_be_stopped_while_it_waits(void **unused)
+{
+    (void)unused;
+    assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
+    redis_server_freeze(&server);
+    stop_wanted = true;
+    int64_t before_ms = lab_monotonic_ms();
+    assert_int_equal(look_until(FCAP_CLASS_RETRY), FCAP_UNAVAILABLE);
+    assert_true(lab_monotonic_ms() - before_ms < 400); /* Before its time-out. */
+    redis_server_thaw(&server);
+    stop_wanted = false;
+    assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
+}
+
+static void test_memory_that_is_full_is_waited_for(void **unused)
+{
+    (void)unused;
+    struct fcap_seed *port = fcap_seed_redis_port(seed);
+    uint64_t epoch;
+    size_t written;
+    bool is_fenced;
+    const struct fcap_seed_key key = {fcap_bytes_of("fc:{a}:1d"), fcap_bytes_of("one"),
+                                      lab_wall_ms() + 3600 * 1000};
+    assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
+    assert_int_equal(port->ops->claim(port, 1, &epoch), FCAP_OK);
+    (void)redis_server_ask(&server, "CONFIG SET maxmemory 1");
+    assert_int_equal(port->ops->write(port, 1, epoch, &key, 1, &written, &is_fenced), FCAP_REFUSED);
+    assert_non_null(strstr(fcap_seed_redis_error(seed), "OOM"));
+    (void)redis_server_ask(&server, "CONFIG SET maxmemory 0");
+    assert_int_equal(port->ops->write(port, 1, epoch, &key, 1, &written, &is_fenced), FCAP_OK);
+    assert_int_equal(written, 1);
+}
+
+/* Each command that it needs beside those of a daemon, found missing before anything is claimed. */
+static void test_a_missing_right_is_named(void **unused)
+{
+    (void)unused;
+    static const char *const rights[] = {"scan", "watch", "multi", "exec"};
+    for (size_t i = 0; i < sizeof rights / sizeof rights[0]; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "user%zu", i);
+        assert_string_equal(
+            redis_server_ask(&server, "ACL SETUSER %s on >secret ~fc:* +@all -%s", name, rights[i]),
+            "OK");
+        fcap_seed_redis_close(seed);
+        open_seed(name, "secret");
+        enum fcap_status status = look_until(FCAP_CLASS_FATAL);
+        if (status != FCAP_CONFIG) {
+            fail_msg("-%s: %s", rights[i], fcap_seed_redis_error(seed));
+        }
+        assert_non_null(strstr(fcap_seed_redis_error(seed), "NOPERM"));
+        assert_non_null(strstr(fcap_seed_redis_error(seed), rights[i]));
+    }
+    fcap_seed_redis_close(seed);
+    open_seed("user0", "wrong");
+    assert_int_equal(look_until(FCAP_CLASS_FATAL), FCAP_CONFIG); /* No patience for that. */
+}
+
+static void test_a_cluster_is_refused(void **unused)
+{
+    (void)unused;
+    static const char *const options[] = {"--cluster-enabled", "yes", NULL};
+    real_stop();
+    redis_server_start(&server, options);
+    (void)redis_server_ask(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    open_seed(NULL, NULL);
+    assert_int_equal(look_until(FCAP_CLASS_FATAL), FCAP_CONFIG);
+    assert_non_null(strstr(fcap_seed_redis_error(seed), "Redis Cluster"));
+}
+
+#define REAL(function) cmocka_unit_test_setup_teardown(function, start_real, stop_real)
+
+int main(void)
+{
+    const struct seed_world fake_world = {
+        .name = "seed contract: fake",
+        .start = fake_start,
+        .stop = fake_stop,
+        .show = fake_show,
+        .increment = fake_increment,
+        .set = fake_set,
+        .get = fake_get,
+        .flush = fake_flush,
+        .delete_sentinel = fake_delete_sentinel,
+        .restart = fake_restart,
+        .down = fake_down,
+        .now_ms = fake_now_ms,
+    };
+    const struct seed_world real_world = {
+        .name = "seed contract: Redis",
+        .start = real_start,
+        .stop = real_stop,
+        .show = real_show,
+        .increment = real_increment,
+        .set = real_set,
+        .get = real_get,
+        .flush = real_flush,
+        .delete_sentinel = real_delete_sentinel,
+        .restart = real_restart,
+        .down = real_down,
+        .now_ms = lab_wall_ms,
+    };
+    const struct CMUnitTest tests[] = {
+        REAL(test_a_meta_among_many_keys),
+        REAL(test_a_meta_that_cannot_be_read_is_no_owner_and_no_leave),
+        REAL(test_a_lost_answer_is_counted_once),
+        REAL(test_it_can_be_stopped_while_it_waits),
+        REAL(test_memory_that_is_full_is_waited_for),
+        REAL(test_a_missing_right_is_named),
+        REAL(test_a_cluster_is_refused),
+    };
+    int failed = seed_contract_run(&fake_world);
+    failed += seed_contract_run(&real_world);
+    return failed + cmocka_run_group_tests_name("seed: Redis", tests, NULL, NULL);
+}
