@@ -72,12 +72,13 @@ static void *reply_integer(const redisReadTask *task, long long value)
     return reply;
 }
 
+/* The task's own type is that of what is not there: a string, or the array of an EXEC. */
 static void *reply_nil(const redisReadTask *task)
 {
     struct sink_reply *reply = task->privdata;
-    add_piece(reply, (struct sink_piece){.type = task->type}, NULL);
+    add_piece(reply, (struct sink_piece){.type = REDIS_REPLY_NIL}, NULL);
     if (task->parent == NULL) {
-        reply->type = task->type;
+        reply->type = REDIS_REPLY_NIL;
     }
     return reply;
 }

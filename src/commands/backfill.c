@@ -183,7 +183,7 @@ static enum fcap_status open_spill(struct command *command, struct fcap_error *e
     if (status != FCAP_OK) {
         fcap_error_prefix(error, "--spill");
     }
-    return status;
+    return status == FCAP_IO ? FCAP_CONFIG : status; /* Another folder may do. */
 }
 
 /* First what can be refused at once, Kafka, then what waits for nobody. */
@@ -407,6 +407,7 @@ struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arg
         result.exit_code = FCAP_EXIT_USAGE;
     } else {
         fcap_signals_init();
+        (void)signal(SIGXFSZ, SIG_IGN); /* A limit on files is a full disk: an error. */
         enum fcap_status status = run_all(command, &times, &error);
         result.exit_code = exit_code_of(status);
         if (status == FCAP_OK) {

@@ -1,10 +1,13 @@
-/* `fcapd backfill` on a real broker and a real Redis: every key against the definition at T. */
-#include "live.h"
+/* `fcapd backfill` on a real broker and real Redis: every key against the definition at T, whoever
+ * else is at work, and whatever ends it. */
+#include "backfill_job.h"
 
 #include "lab/lab.h"
+#include "lab/redis_reader.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,9 +16,10 @@
 
 #include <cmocka.h>
 
-#define HOUR_MS ((int64_t)3600 * 1000)
-#define DAY_MS  (24 * HOUR_MS)
-#define EMPTY   3 /* the partition that nobody's user lies in */
+#define HOUR_MS     ((int64_t)3600 * 1000)
+#define DAY_MS      (24 * HOUR_MS)
+#define EMPTY       3 /* the partition that nobody's user lies in */
+#define ALL_WINDOWS 7u
 
 static const struct live_window windows[] = {
     {"1h", HOUR_MS}, {"1d", DAY_MS}, {"7d", 7 * DAY_MS}, {NULL, 0}};
@@ -94,107 +98,354 @@ static void produce(size_t count, uint32_t users)
     live_flush(&live);
 }
 
-/* --- backfill --- */
-
-/* A number of the summary: the one behind `before`. */
-static int64_t number_behind(const char *before)
-{
-    const char *at = strstr(live.process.text, before);
-    int64_t number = 0;
-    if (at == NULL) {
-        fail_msg("no \"%s\" in:\n%s", before, live.process.text);
-        return 0;
-    }
-    for (at += strlen(before); *at == ' ' || *at == ','; at++) {
-    }
-    for (; (*at >= '0' && *at <= '9') || *at == ','; at++) {
-        number = *at == ',' ? number : number * 10 + (*at - '0');
-    }
-    return number;
-}
-
-/* A number of the summary: the one before `behind`. */
-static int64_t number_before(const char *behind)
-{
-    const char *end = strstr(live.process.text, behind);
-    if (end == NULL) {
-        fail_msg("no \"%s\" in:\n%s", behind, live.process.text);
-        return 0;
-    }
-    const char *at = end;
-    while (at > live.process.text && ((at[-1] >= '0' && at[-1] <= '9') || at[-1] == ',')) {
-        at--;
-    }
-    int64_t number = 0;
-    for (; at < end; at++) {
-        number = *at == ',' ? number : number * 10 + (*at - '0');
-    }
-    return number;
-}
-
-static void backfill(const char *const *arguments, int code)
-{
-    int found = daemon_process_command(&live.process, "backfill", arguments, NULL);
-    if (found != code) {
-        fail_msg("exit code %d:\n%s", found, live.process.text);
-    }
-}
-
 /* --- comparing --- */
 
-/* Every user x window as it was at T, over the records below `next`. */
-static void compare(int64_t at_ms, const int64_t *next, unsigned mask, struct oracle_tally *tally)
+/* What a Redis should hold: users of these partitions, these windows, as of T. */
+struct wanted {
+    int64_t at_ms;
+    unsigned partitions; /* a bit each */
+    unsigned windows;
+};
+
+static void compare_user(const char *user, const struct redis_seen *seen,
+                         const struct wanted *wanted, struct oracle_tally *tally)
 {
-    for (size_t i = 0; i < oracle_user_count(live.oracle); i++) {
-        const char *user = oracle_user(live.oracle, i);
-        for (size_t k = 0; k < live.window_count; k++) {
-            struct oracle_expectation expected = {.user = user,
-                                                  .window_ms = windows[k].length_ms,
-                                                  .at_min_ms = at_ms,
-                                                  .at_max_ms = at_ms,
-                                                  .next_min = next,
-                                                  .next_count = LIVE_PARTITIONS_MAX};
-            char text[4096];
-            const char *value =
-                redis_server_ask(&live.redis, "GET fc:{%s}:%s", user, windows[k].name);
-            if ((mask >> k & 1) == 0) {
-                assert_null(value);
-                continue;
-            }
-            if (value == NULL) {
-                (void)oracle_check_value(live.oracle, &expected, NULL, 0, tally);
-                continue;
-            }
-            (void)snprintf(text, sizeof text, "%s", value);
-            (void)oracle_check_value(live.oracle, &expected, text, strlen(text), tally);
-            struct oracle_query query = {.user = user,
-                                         .window_ms = windows[k].length_ms,
-                                         .at_ms = at_ms,
-                                         .next = next,
-                                         .next_count = LIVE_PARTITIONS_MAX};
-            const char *pxat =
-                redis_server_ask(&live.redis, "PEXPIRETIME fc:{%s}:%s", user, windows[k].name);
-            (void)oracle_check_expiry(live.oracle, &query, strtoll(pxat, NULL, 10), tally);
+    for (size_t k = 0; k < live.window_count; k++) {
+        if ((wanted->windows >> k & 1) == 0 ||
+            (wanted->partitions >> live_partition(&live, user) & 1) == 0) {
+            assert_null(seen[k].value);
+            continue;
+        }
+        struct oracle_expectation expected = {.user = user,
+                                              .window_ms = windows[k].length_ms,
+                                              .at_min_ms = wanted->at_ms,
+                                              .at_max_ms = wanted->at_ms,
+                                              .next_min = live.read,
+                                              .next_count = LIVE_PARTITIONS_MAX};
+        struct oracle_query query = {.user = user,
+                                     .window_ms = windows[k].length_ms,
+                                     .at_ms = wanted->at_ms,
+                                     .next = live.read,
+                                     .next_count = LIVE_PARTITIONS_MAX};
+        (void)oracle_check_value(live.oracle, &expected, seen[k].value, seen[k].size, tally);
+        if (seen[k].value != NULL) {
+            (void)oracle_check_expiry(live.oracle, &query, seen[k].pxat_ms, tally);
         }
     }
 }
 
-static void test_every_key_equals_the_definition(void **unused)
+/* Reads user x window of the oracle's users; the caller drops them. */
+static struct redis_seen *read_all(uint16_t port)
+{
+    char error[256];
+    size_t count = oracle_user_count(live.oracle) * live.window_count;
+    struct redis_seen *seen = calloc(count + 1, sizeof *seen);
+    char(*keys)[64] = calloc(count + 1, sizeof *keys);
+    const char **names = calloc(count + 1, sizeof *names);
+    struct redis_reader *reader = redis_reader_open("127.0.0.1", port, error, sizeof error);
+    assert_true(seen != NULL && keys != NULL && names != NULL && reader != NULL);
+    for (size_t i = 0; i < count; i++) {
+        (void)snprintf(keys[i], sizeof keys[i], "fc:{%s}:%s",
+                       oracle_user(live.oracle, i / live.window_count),
+                       windows[i % live.window_count].name);
+        names[i] = keys[i];
+    }
+    redis_reader_get(reader, names, count, seen);
+    redis_reader_close(reader);
+    free(names);
+    free(keys);
+    return seen;
+}
+
+static void compare(struct backfill_job *job, struct wanted wanted, struct oracle_minimum minimum)
+{
+    struct oracle_tally tally = {0};
+    size_t users = oracle_user_count(live.oracle);
+    struct redis_seen *seen = read_all(job->redis.port);
+    size_t found = 0;
+    for (size_t i = 0; i < users; i++) {
+        compare_user(oracle_user(live.oracle, i), &seen[i * live.window_count], &wanted, &tally);
+    }
+    for (size_t i = 0; i < users * live.window_count; i++) {
+        found += seen[i].value != NULL;
+    }
+    redis_reader_drop(seen, users * live.window_count);
+    free(seen);
+    live_passes(&tally, minimum);
+    assert_int_equal(backfill_job_before(job, " written for "), found);
+    print_message("result: backfill: %" PRIu64 " keys and PXAT compared, %" PRIu64
+                  " non-empty, %" PRIu64 " wrong\n",
+                  tally.compared, tally.non_empty, tally.wrong);
+}
+
+/* Keys of users in this Redis, whose windows must be all there or all missing: a user without
+ * events in the last hour has two, one with them three. */
+static size_t count_whole_users(struct backfill_job *job)
+{
+    struct oracle_counts counts = {0};
+    size_t users = oracle_user_count(live.oracle);
+    struct redis_seen *seen = read_all(job->redis.port);
+    int64_t at_ms = lab_wall_ms();
+    size_t found = 0;
+    for (size_t i = 0; i < users; i++) {
+        size_t there = 0;
+        size_t due = 0;
+        for (size_t k = 0; k < live.window_count; k++) {
+            struct oracle_query query = {.user = oracle_user(live.oracle, i),
+                                         .window_ms = windows[k].length_ms,
+                                         .at_ms = at_ms};
+            oracle_query(live.oracle, &query, &counts);
+            there += seen[i * live.window_count + k].value != NULL;
+            due += counts.count > 0;
+        }
+        /* Within a second one event may have left. */
+        assert_true(there == 0 || there >= due);
+        found += there;
+    }
+    redis_reader_drop(seen, users * live.window_count);
+    free(seen);
+    oracle_counts_done(&counts);
+    return found;
+}
+
+/* --- one topic, many Redis --- */
+
+enum {
+    JOB_WHOLE,
+    JOB_ONE_WINDOW,
+    JOB_ONE_OWNER,
+    JOB_REDIS_AWAY,
+    JOB_REDIS_GONE,
+    JOB_STOP_CLAIMED,
+    JOB_STOP_READING,
+    JOB_STOP_WAITING,
+    JOB_STOP_CHECKING,
+    JOB_STOP_WRITING,
+    JOB_STOP_WITHIN,
+    JOB_STOP_EXECUTED,
+    JOB_FULL_DISK,
+    JOBS
+};
+
+static struct backfill_job jobs[JOBS];
+
+static void stop_one(struct backfill_job *job, int signal, bool may_have_written)
+{
+    backfill_job_await_stop(job);
+    backfill_job_continue(job, signal);
+    backfill_job_ends(job, 128 + signal);
+    size_t found = count_whole_users(job);
+    if (may_have_written) {
+        assert_true(found > 0);
+        assert_non_null(strstr(job->text, "ended while writing"));
+    } else {
+        assert_int_equal(found, 0);
+        assert_non_null(strstr(job->text, "no key was written"));
+    }
+}
+
+static void start_jobs(void)
+{
+    static const struct backfill_job plan[JOBS] = {
+        [JOB_WHOLE] = {.stop_at = NULL},
+        [JOB_ONE_WINDOW] = {.arguments = {"--windows", "1d,"}},
+        [JOB_ONE_OWNER] = {.stop_at = NULL},
+        [JOB_REDIS_AWAY] = {.stop_at = "backfill_writing:2",
+                            .arguments = {"--set", "redis.command_timeout=200ms"}},
+        [JOB_REDIS_GONE] = {.stop_at = "backfill_writing:2", .arguments = {"--patience", "1"}},
+        [JOB_STOP_CLAIMED] = {.stop_at = "backfill_claimed:1"},
+        [JOB_STOP_READING] = {.stop_at = "backfill_spilled:500"},
+        [JOB_STOP_WAITING] = {.stop_at = "backfill_waiting:3"},
+        [JOB_STOP_CHECKING] = {.stop_at = "backfill_checking:1"},
+        [JOB_STOP_WRITING] = {.stop_at = "backfill_writing:3"},
+        [JOB_STOP_WITHIN] = {.stop_at = "backfill_queued:2"},
+        [JOB_STOP_EXECUTED] = {.stop_at = "backfill_executed:1"},
+        [JOB_FULL_DISK] = {.file_bytes_max = 100000},
+    };
+    for (size_t i = 0; i < JOBS; i++) {
+        jobs[i] = plan[i];
+        backfill_job_init(&jobs[i]);
+    }
+    /* Somebody's gate is open for partition 1. */
+    (void)redis_server_ask(&jobs[JOB_ONE_OWNER].redis, "SET fc:meta:test:x %s EX 3600",
+                           "{\"v\":1,\"at\":1,\"partitions\":4,\"tasks\":{\"1\":{\"epoch\":1}}}");
+    for (size_t i = 0; i < JOBS; i++) {
+        backfill_job_start(&jobs[i], &live, 0);
+    }
+}
+
+/* Whatever answers late goes on; whoever is gone is not waited for without an end. */
+static void test_redis_away(void)
+{
+    struct backfill_job *away = &jobs[JOB_REDIS_AWAY];
+    struct backfill_job *gone = &jobs[JOB_REDIS_GONE];
+    backfill_job_await_stop(away);
+    redis_server_freeze(&away->redis);
+    backfill_job_continue(away, 0);
+    backfill_job_await_stop(gone);
+    redis_server_kill(&gone->redis);
+    backfill_job_continue(gone, 0);
+    backfill_job_await_text(away, "waits at most 300 s");
+    redis_server_thaw(&away->redis);
+    backfill_job_ends(away, 0);
+    assert_non_null(strstr(away->text, "Redis answers again"));
+    compare(away, (struct wanted){backfill_job_behind(away, "users as of "), ~0u, ALL_WINDOWS},
+            (struct oracle_minimum){1000, 800, 10});
+    backfill_job_ends(gone, 75);
+    assert_non_null(strstr(gone->text, "given up after"));
+    assert_non_null(strstr(gone->text, "run it again"));
+}
+
+static void test_every_key_and_every_end(void **unused)
 {
     (void)unused;
-    struct oracle_tally tally = {0};
     size_t count = is_full() ? 300000 : 20000;
     produce(count, (uint32_t)count / 20);
     live_read(&live);
-    backfill((const char *const[]){"--no-tty", NULL}, 0);
-    int64_t at_ms = number_behind("users as of ");
-    compare(at_ms, live.read, 7, &tally);
-    live_passes(&tally, (struct oracle_minimum){1000, 800, 10});
-    assert_int_equal(number_before(" written for "), live_key_count(&live));
-    assert_true(number_behind("duplicate ") > 0);
-    assert_true(number_behind("late ") > 0 && number_behind("future ") > 0);
-    assert_true(number_before(" tombstones") > 0);
-    print_message("%s", live.process.text);
+    start_jobs();
+
+    struct backfill_job *job = &jobs[JOB_FULL_DISK];
+    backfill_job_ends(job, 75);
+    assert_non_null(strstr(job->text, "spill: write: File too large"));
+    assert_int_equal(count_whole_users(job), 0);
+    stop_one(&jobs[JOB_STOP_CLAIMED], SIGINT, false);
+    stop_one(&jobs[JOB_STOP_READING], SIGINT, false);
+    stop_one(&jobs[JOB_STOP_WAITING], SIGTERM, false);
+    stop_one(&jobs[JOB_STOP_CHECKING], SIGINT, false);
+    stop_one(&jobs[JOB_STOP_WRITING], SIGTERM, true);
+    stop_one(&jobs[JOB_STOP_WITHIN], SIGINT, true);
+    stop_one(&jobs[JOB_STOP_EXECUTED], SIGINT, true);
+    test_redis_away();
+
+    job = &jobs[JOB_WHOLE];
+    backfill_job_ends(job, 0);
+    compare(job, (struct wanted){backfill_job_behind(job, "users as of "), ~0u, ALL_WINDOWS},
+            (struct oracle_minimum){1000, 800, 10});
+    assert_true(backfill_job_behind(job, "duplicate ") > 0);
+    assert_true(backfill_job_behind(job, "late ") > 0);
+    assert_true(backfill_job_behind(job, "future ") > 0);
+    assert_true(backfill_job_before(job, " tombstones") > 0);
+    assert_int_equal(backfill_job_before(job, " read in "),
+                     live.read[0] + live.read[1] + live.read[2] + live.read[3]);
+    print_message("%s", job->text);
+    job = &jobs[JOB_ONE_WINDOW];
+    backfill_job_ends(job, 0);
+    compare(job, (struct wanted){backfill_job_behind(job, "users as of "), ~0u, 2u},
+            (struct oracle_minimum){500, 400, 0});
+    job = &jobs[JOB_ONE_OWNER];
+    backfill_job_ends(job, 0);
+    compare(job, (struct wanted){backfill_job_behind(job, "users as of "), ~2u, ALL_WINDOWS},
+            (struct oracle_minimum){500, 400, 10});
+    assert_int_equal(backfill_job_before(job, " left to a daemon"), 1);
+    assert_null(redis_server_ask(&job->redis, "GET fc:epoch:test:1")); /* Not even claimed. */
+    assert_int_equal(strtol(redis_server_ask(&job->redis, "GET fc:epoch:test:0"), NULL, 10), 1);
+}
+
+/* --- beside a daemon --- */
+
+/* The race: backfill stands still within a transaction, or before one, while a daemon comes, takes
+ * the partitions over and goes on, and users are erased. */
+static void race(const char *stop_at, bool daemon_lives_on)
+{
+    struct live_tally tally = {0};
+    struct backfill_job job = {.stop_at = stop_at};
+    job.redis = (struct redis_server){.pid = 0};
+    backfill_job_init(&job);
+    backfill_job_start(&job, &live, live.redis.port);
+    backfill_job_await_stop(&job);
+    live_start(&live);
+    for (int i = 0; i < 60; i++) {
+        live_send_tombstone(&live, some_user(300));
+        send_one(some_user(300), lab_wall_ms());
+    }
+    live_flush(&live);
+    live_await_applied(&live);
+    if (!daemon_lives_on) {
+        live_stop(&live);
+    }
+    backfill_job_continue(&job, 0);
+    backfill_job_ends(&job, 0);
+    if (!daemon_lives_on) {
+        live_start(&live);
+        live_await_applied(&live);
+    }
+    assert_true(backfill_job_before(&job, " taken over by one") > 0);
+    assert_null(strstr(job.text, "waits at most")); /* A lost race is no trouble. */
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){600, 400, 50});
+    live_passes(&tally.expiry, (struct oracle_minimum){400, 0, 0});
+    live_stop(&live);
+    backfill_job_done(&job);
+}
+
+/* Nothing of a living daemon's is touched: no key, no offset, no member. */
+static void test_a_living_daemon_is_left_alone(void **unused)
+{
+    (void)unused;
+    static const char *const points[] = {"backfill_writing:1",  "backfill_queued:1",
+                                         "backfill_writing:2",  "backfill_queued:2",
+                                         "backfill_executed:1", "backfill_checking:1"};
+    struct live_tally tally = {0};
+    char group[256];
+    char progress[300];
+    produce(4000, 300);
+    race("backfill_queued:1", true);
+    for (size_t i = 0; i < sizeof points / sizeof points[0] && is_full(); i++) {
+        race(points[i], i % 2 == 0);
+    }
+
+    struct backfill_job job = {.pid = 0};
+    live_start(&live);
+    (void)snprintf(group, sizeof group, "%s-group", live.topic);
+    (void)snprintf(progress, sizeof progress, "%s-group-progress", live.topic);
+    const char *before = redis_server_ask(&live.redis, "GET fc:epoch:test:0");
+    long epoch = strtol(before, NULL, 10);
+    backfill_job_init(&job);
+    backfill_job_start(&job, &live, live.redis.port);
+    backfill_job_ends(&job, 0);
+    assert_int_equal(backfill_job_before(&job, " left to a daemon"), 4);
+    assert_int_equal(backfill_job_before(&job, " written for "), 0);
+    assert_int_equal(strtol(redis_server_ask(&live.redis, "GET fc:epoch:test:0"), NULL, 10), epoch);
+    for (int32_t i = 0; i < options.partitions; i++) {
+        int64_t published = kafka_committed(kafka_test_brokers(), progress, live.topic, i);
+        assert_int_equal(kafka_committed(kafka_test_brokers(), group, live.topic, i), -1);
+        assert_true(published == -1 || published == live.read[i]);
+    }
+    assert_int_equal(daemon_process_metric(&live.process, "fcapd_kafka_rebalances_total"), 1);
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){600, 400, 50});
+    live_stop(&live);
+    backfill_job_done(&job);
+}
+
+/* --- what is refused at once --- */
+
+static void refused(const char *const *arguments, int code, const char *text)
+{
+    int found = daemon_process_command(&live.process, "backfill", arguments, NULL);
+    if (found != code || strstr(live.process.text, text) == NULL) {
+        fail_msg("exit code %d, no \"%s\":\n%s", found, text, live.process.text);
+    }
+}
+
+static void test_what_cannot_work_is_said_at_once(void **unused)
+{
+    (void)unused;
+    static const char *const compact[] = {"cleanup.policy", "compact", NULL};
+    const char *topic = kafka_unique("compact");
+    char set[300];
+    kafka_create_topic(kafka_test_brokers(), topic, 1, compact);
+    (void)snprintf(set, sizeof set, "kafka.topic=%s", topic);
+    refused((const char *const[]){"--set", set, NULL}, 78, "compact");
+    refused((const char *const[]){"--set", "kafka.topic=not-there", NULL}, 78, "not-there");
+    refused((const char *const[]){"--windows", "1d,2d", NULL}, 64,
+            "\"2d\" is no configured window; these are: 1h 1d 7d");
+    refused((const char *const[]){"--windows", "", NULL}, 64, "no window");
+    refused((const char *const[]){"--patience", "0", NULL}, 64, "seconds");
+    refused((const char *const[]){"--spill", "/nowhere", NULL}, 78, "--spill");
+    refused((const char *const[]){"--set", "redis.port=1", "--patience", "1", NULL}, 75,
+            "given up after 1 s");
+    refused((const char *const[]){"--set", "kafka.librdkafka.group.id=x", NULL}, 78, "kafka.group");
 }
 
 static int setup(void **unused)
@@ -207,6 +458,9 @@ static int setup(void **unused)
 static int teardown(void **unused)
 {
     (void)unused;
+    for (size_t i = 0; i < JOBS; i++) {
+        backfill_job_done(&jobs[i]);
+    }
     live_done(&live);
     return 0;
 }
@@ -214,7 +468,9 @@ static int teardown(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_every_key_equals_the_definition, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_key_and_every_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_living_daemon_is_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_work_is_said_at_once, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
