@@ -53,7 +53,7 @@ def check_paths(root, path, text):
 
 
 def check_metrics(path, text, known):
-    for name in re.findall(r"\b(?:fcapd|process)_[a-z][a-z0-9_]*\b(?!_)", text):
+    for name in re.findall(r"\b(?:fcapd|process)_[a-z](?:[a-z0-9_]*[a-z0-9])?\b(?!_)", text):
         if name not in known and not any(other.startswith(name + "_") for other in known):
             yield f"{path}: no such metric: {name}"
 
