@@ -6,6 +6,7 @@
 #define FCAP_COUNTERS_H
 
 #include "fcap/event.h"
+#include "fcap/ports.h"
 
 /* clang-format off */
 #define FCAP_COUNTER_LIST(X)                                                                     \
@@ -30,7 +31,6 @@
     X(commit_bytes,       "bytes of encoded commits")                                            \
     X(commit_users,       "user records encoded")                                                \
     X(full_projections,   "complete projections begun")                                          \
-    X(gaps,               "gaps met in the log")                                                 \
     X(redo_events,        "timer events read again at start")                                    \
     X(backpressure_steps, "steps in which no records were taken")                                \
     X(steps,              "pipeline steps")
@@ -41,6 +41,7 @@ struct fcap_counters {
     FCAP_COUNTER_LIST(X)
 #undef X
     uint64_t rejects[FCAP_REJECT_COUNT];
+    uint64_t gaps[FCAP_GAP_KIND_COUNT]; /* spans that were lost, see gaps.h */
 };
 
 /* Adds; only the owning thread may. */

@@ -2,6 +2,7 @@
 
 #include "ask.h"
 #include "daemon/compose.h"
+#include "daemon/readiness.h"
 #include "fcap/ads.h"
 #include "fcap/clock_os.h"
 #include "fcap/key.h"
@@ -61,11 +62,14 @@ static void print_time(const char *name, int64_t time_ms)
 static void print_window(const struct fcap_meta *meta, const struct fcap_window_meta *window)
 {
     static const struct fcap_sink_identity none;
-    int64_t since = window->complete_since_ms > meta->complete_since_ms ? window->complete_since_ms
-                                                                        : meta->complete_since_ms;
-    bool is_ready = !window->building && since <= meta->clock_ms - window->length_ms;
-    (void)printf("{\"name\":\"%s\",\"length_ms\":%" PRId64 ",\"ready\":%s,\"projected_to\":\"",
-                 window->name, window->length_ms, is_ready ? "true" : "false");
+    int64_t ready_at = fcap_meta_ready_at(meta, window);
+    bool is_ready = !window->building && ready_at <= meta->clock_ms;
+    (void)printf("{\"name\":\"%s\",\"length_ms\":%" PRId64 ",\"ready\":%s", window->name,
+                 window->length_ms, is_ready ? "true" : "false");
+    if (!is_ready) {
+        print_time("ready_at", ready_at);
+    }
+    (void)printf(",\"projected_to\":\"");
     if (memcmp(&window->projected_to, &none, sizeof none) != 0) {
         for (size_t i = 0; i < sizeof window->projected_to.bytes; i++) {
             (void)printf("%02x", window->projected_to.bytes[i]);
@@ -92,7 +96,11 @@ static void print_partition(const struct fcap_state_partition *partition)
         (void)printf(i == 0 ? "" : ",");
         print_window(meta, &meta->windows[i]);
     }
-    (void)printf("]}");
+    struct fcap_buffer lost = {0};
+    fcap_readiness_put_lost(&partition->lost, &lost);
+    fcap_buffer_put_u8(&lost, 0);
+    (void)printf("]%s}", (const char *)lost.data);
+    fcap_buffer_done(&lost);
 }
 
 /* The user's values as the engine itself would build them: a pipeline on the read-only state loads

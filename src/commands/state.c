@@ -58,6 +58,27 @@ static bool collect_meta(void *context, struct fcap_bytes key, struct fcap_bytes
     return collect->status == FCAP_OK;
 }
 
+static enum fcap_status read_lost(const struct fcap_state *state)
+{
+    struct fcap_buffer key = {0};
+    struct fcap_buffer value = {0};
+    enum fcap_status status = FCAP_OK;
+    for (size_t i = 0; i < state->count && status == FCAP_OK; i++) {
+        bool found = false;
+        fcap_buffer_clear(&key);
+        fcap_key_meta(&key, state->partitions[i].partition, FCAP_GAPS_NAME);
+        status = state->store->ops->get(state->store, FCAP_FAMILY_META, fcap_buffer_bytes(&key),
+                                        &value, &found);
+        state->partitions[i].lost = (struct fcap_gaps){0};
+        if (status == FCAP_OK && found) {
+            status = fcap_gaps_decode(fcap_buffer_bytes(&value), &state->partitions[i].lost);
+        }
+    }
+    fcap_buffer_done(&key);
+    fcap_buffer_done(&value);
+    return status;
+}
+
 enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
                                  struct fcap_error *error)
 {
@@ -75,6 +96,7 @@ enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_s
     status = state.store->ops->scan(state.store, FCAP_FAMILY_META, (struct fcap_bytes){from, 1},
                                     (struct fcap_bytes){from, 0}, collect_meta, &collect);
     status = status == FCAP_OK ? collect.status : status;
+    status = status == FCAP_OK ? read_lost(&state) : status;
     if (status != FCAP_OK) {
         fcap_state_close(&state);
         return fcap_error_set(error, status, "read the partitions: %s", fcap_status_text(status));

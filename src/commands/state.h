@@ -4,6 +4,7 @@
 #define FCAP_COMMANDS_STATE_H
 
 #include "fcap/config.h"
+#include "fcap/gaps.h"
 #include "fcap/meta.h"
 #include "fcap/store_rocksdb.h"
 
@@ -19,6 +20,7 @@ enum fcap_state_presence fcap_state_look(const struct fcap_config *config);
 struct fcap_state_partition {
     int32_t partition;
     struct fcap_meta meta;
+    struct fcap_gaps lost;
 };
 
 struct fcap_state {
@@ -29,8 +31,8 @@ struct fcap_state {
     size_t capacity;
 };
 
-/* Opens it read-only, as it is at this moment, and reads every partition's meta. Give it to
- * fcap_state_close(). Statuses as fcap_store_rocksdb_open_read_only, and FORMAT or CORRUPT. */
+/* Opens it read-only, as it is at this moment, and reads every partition's meta and gaps. Give it
+ * to fcap_state_close(). Statuses as fcap_store_rocksdb_open_read_only, and FORMAT or CORRUPT. */
 enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
                                  struct fcap_error *error) FCAP_MUST_USE;
 void fcap_state_close(struct fcap_state *state);

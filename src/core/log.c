@@ -123,6 +123,7 @@ void log_lose(struct fcap_task *task, const struct fcap_lost_span *span)
         task->lost_before_ms = task->meta.complete_since_ms;
     }
     task->lost_is_open = task->lost_is_open || lost.to_ms < 0;
+    FCAP_COUNT(task->pipeline->counters.gaps[lost.kind], 1);
     int64_t forgotten_ms = fcap_gaps_add(&task->lost, &lost);
     if (forgotten_ms > task->lost_before_ms) {
         task->lost_before_ms = forgotten_ms;
@@ -246,10 +247,10 @@ static struct fcap_start go_on(struct fcap_task *task, const struct fcap_gap *ga
 struct fcap_start log_gap(struct fcap_pipeline *pipeline, const struct fcap_gap *gap)
 {
     struct fcap_task *task = task_find(pipeline, gap->partition);
-    FCAP_COUNT(pipeline->counters.gaps, 1);
     if (task != NULL && pipeline->settings.stop_on_gap) {
         char text[240];
         describe_gap(gap, text, sizeof text);
+        FCAP_COUNT(pipeline->counters.gaps[gap->kind], 1);
         (void)core_fail(pipeline, FCAP_STOPPED, text);
         task = NULL;
     }

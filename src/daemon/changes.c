@@ -2,6 +2,7 @@
 
 #include "fcap/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,44 @@ static void log_gap(const struct fcap_gap *gap)
               (long long)gap->log_start, (long long)gap->end, (long long)gap->next);
 }
 
+static const struct fcap_lost_span *find_span(const struct fcap_gaps *lost,
+                                              const struct fcap_lost_span *wanted)
+{
+    for (size_t i = 0; i < lost->count; i++) {
+        const struct fcap_lost_span *span = &lost->spans[i];
+        if (span->kind == wanted->kind && span->first == wanted->first &&
+            span->next == wanted->next && span->noticed_ms == wanted->noticed_ms) {
+            return span;
+        }
+    }
+    return NULL;
+}
+
+/* "not known" where a number would say nothing. */
+static const char *or_unknown(int64_t value, char text[24])
+{
+    (void)snprintf(text, 24, "%lld", (long long)value); /* It fits. */
+    return value < 0 ? "not known" : text;
+}
+
+/* Each span when it is met, and once more when the record behind it has told its time. */
+static void log_lost(const struct fcap_task_report *before, const struct fcap_task_report *now)
+{
+    for (size_t i = 0; i < now->lost.count; i++) {
+        const struct fcap_lost_span *span = &now->lost.spans[i];
+        const struct fcap_lost_span *known = find_span(&before->lost, span);
+        char first[24], last[24], from[24], to[24];
+        if (known != NULL && known->to_ms == span->to_ms) {
+            continue;
+        }
+        FCAP_WARN("partition %d: lost (%s): offsets %s to %s, between records of %s and %s; a "
+                  "window is complete again when it begins at %lld or later",
+                  now->partition, fcap_gap_kind_name(span->kind), or_unknown(span->first, first),
+                  or_unknown(span->last, last), or_unknown(span->from_ms, from),
+                  or_unknown(span->to_ms > 0 ? span->to_ms : -1, to), (long long)span->since_ms);
+    }
+}
+
 static void log_stuck(const struct fcap_board_task *known, const struct fcap_board_task *task)
 {
     bool was_stuck = known != NULL && known->is_stuck != 0;
@@ -121,12 +160,7 @@ static void log_tasks(const struct fcap_config *config, const struct fcap_worker
         if (report->gaps > (known == NULL ? 0 : old->gaps)) {
             log_gap(&report->last_gap);
         }
-        if (known != NULL && report->complete_since_ms != old->complete_since_ms &&
-            report->complete_since_ms > old->complete_since_ms) {
-            FCAP_WARN("partition %d: records are missing before %lld; windows reaching further "
-                      "back are incomplete until then",
-                      report->partition, (long long)report->complete_since_ms);
-        }
+        log_lost(old, report);
         log_windows(config, old, report);
     }
     for (size_t i = 0; i < before->task_count; i++) {

@@ -2,6 +2,7 @@
 
 #include "changes.h"
 #include "fcap/ads.h"
+#include "readiness.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -188,7 +189,10 @@ static void put_windows(const struct fcap_config *config, const struct fcap_task
                                    : is_projected ? ":\"in Redis, but history is missing\""
                                                   : ":\"history is not complete yet\"");
     }
-    fcap_buffer_put_text(body, "}}");
+    fcap_buffer_put_text(body, "}");
+    fcap_readiness_put_waiting(config, report, body);
+    fcap_readiness_put_lost(&report->lost, body);
+    fcap_buffer_put_text(body, "}");
 }
 
 static void put_task(const struct fcap_config *config, const struct fcap_board_task *task,
@@ -276,7 +280,9 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
     fcap_buffer_put_text(body, reasons.count == 0 ? "{\"ready\":true,\"reasons\":["
                                                   : "{\"ready\":false,\"reasons\":[");
     fcap_buffer_put_bytes(body, fcap_buffer_bytes(&list));
-    fcap_buffer_put_text(body, "],\n \"workers\":[");
+    fcap_buffer_put_text(body, "],\n \"windows\":");
+    fcap_readiness_put_windows(config, views, view_count, body);
+    fcap_buffer_put_text(body, ",\n \"workers\":[");
     for (size_t i = 0; i < view_count; i++) {
         fcap_buffer_put_text(body, i == 0 ? "\n  " : ",\n  ");
         put_worker(config, &views[i], body);

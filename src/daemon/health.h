@@ -20,10 +20,10 @@ struct fcap_health_facts {
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
 };
 
-/* Appends the body {"ready":..,"reasons":[..],"workers":[..]} and gives whether the daemon is
- * ready: every assigned gate is open, nothing stalls, the clock is right, the state takes commits.
- * Each reason names what is wrong, the key where one is at fault, and the cure. Window readiness
- * and gaps stand in the body and do not make it unready. */
+/* Appends the body {"ready":..,"reasons":[..],"windows":{..},"workers":[..]} and gives whether the
+ * daemon is ready: every assigned gate is open, nothing stalls, the clock is right, the state takes
+ * commits. Each reason names what is wrong, the key where one is at fault, and the cure. Window
+ * readiness and gaps stand in the body and do not make it unready. */
 bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worker_view *views,
                        size_t view_count, const struct fcap_health_facts *facts,
                        struct fcap_buffer *body);

@@ -61,6 +61,9 @@ static const struct family process_families[] = {
 static const struct family rejected = {"fcapd_records_rejected_total", "counter",
                                        "records that changed no count, by reason", COUNT, 0};
 
+static const struct family gaps = {"fcapd_gaps_total", "counter",
+                                   "spans of the log that were lost, by kind", COUNT, 0};
+
 #define COUNT_OF(table) (sizeof(table) / sizeof((table)[0]))
 
 /* --- what workers write --------------------------------------------------------------------- */
@@ -104,6 +107,9 @@ void fcap_worker_metrics_publish(struct fcap_worker_metrics *metrics,
     for (int reason = 0; reason < FCAP_REJECT_COUNT; reason++) {
         __atomic_store_n(&metrics->counters.rejects[reason], counters->rejects[reason],
                          __ATOMIC_RELAXED);
+    }
+    for (int kind = 0; kind < FCAP_GAP_KIND_COUNT; kind++) {
+        __atomic_store_n(&metrics->counters.gaps[kind], counters->gaps[kind], __ATOMIC_RELAXED);
     }
 #define X(name, unit, text) __atomic_store_n(&metrics->gauges.name, gauges->name, __ATOMIC_RELAXED);
     FCAP_GAUGE_LIST(X)
@@ -250,6 +256,16 @@ static void put_rejected(struct fcap_buffer *page, const struct fcap_counters *v
     }
 }
 
+static void put_gaps(struct fcap_buffer *page, const struct fcap_counters *values,
+                     struct fcap_metrics_label worker)
+{
+    for (int kind = 0; kind < FCAP_GAP_KIND_COUNT; kind++) {
+        const struct fcap_metrics_label labels[2] = {
+            worker, {"kind", fcap_gap_kind_name((enum fcap_gap_kind)kind)}};
+        fcap_metrics_sample(page, gaps.name, labels, 2, fcap_counter_read(&values->gaps[kind]));
+    }
+}
+
 /* The two kinds of histograms: how many bounds, their texts, and the unit of the sum. */
 struct buckets {
     size_t bounds_count;
@@ -344,6 +360,8 @@ static void put_worker(struct fcap_buffer *page, const struct family *family,
         }
     } else if (family == &rejected) {
         put_rejected(page, &metrics->counters, worker);
+    } else if (family == &gaps) {
+        put_gaps(page, &metrics->counters, worker);
     } else {
         const char *place = (const char *)&metrics->counters + family->offset;
         fcap_metrics_sample(page, family->name, &worker, 1,
@@ -372,6 +390,7 @@ void fcap_metrics_page(const struct fcap_metrics_process *process,
     put_process(page, process);
     put_families(page, counter_families, COUNT_OF(counter_families), workers, workers_count);
     put_families(page, &rejected, 1, workers, workers_count);
+    put_families(page, &gaps, 1, workers, workers_count);
     put_families(page, gauge_families, COUNT_OF(gauge_families), workers, workers_count);
     put_families(page, histogram_families, COUNT_OF(histogram_families), workers, workers_count);
     put_all_delays(page, workers, workers_count);

@@ -2,6 +2,7 @@
 
 #include "fcap/assert.h"
 #include "fcap/log.h"
+#include "readiness.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -239,6 +240,53 @@ static void put_task_windows(const struct fcap_page_settings *settings,
     }
 }
 
+/* Events up to then may be missing. */
+static void put_task_since(const struct fcap_page_settings *settings,
+                           const struct fcap_board_task *task, const void *argument,
+                           struct fcap_buffer *page)
+{
+    char partition[16];
+    int64_t since_ms = task->report.complete_since_ms;
+    (void)settings;
+    (void)snprintf(partition, sizeof partition, "%d", task->report.partition);
+    struct fcap_metrics_label label = {"partition", partition};
+    fcap_metrics_sample_ms(page, argument, &label, 1, since_ms == FCAP_TIME_NONE ? 0 : since_ms);
+}
+
+static void put_task_lost(const struct fcap_page_settings *settings,
+                          const struct fcap_board_task *task, const void *argument,
+                          struct fcap_buffer *page)
+{
+    char partition[16];
+    (void)settings;
+    (void)snprintf(partition, sizeof partition, "%d", task->report.partition);
+    struct fcap_metrics_label label = {"partition", partition};
+    fcap_metrics_sample(page, argument, &label, 1, task->report.lost.count);
+}
+
+static void put_windows(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    static const char complete[] = "fcapd_window_complete";
+    static const char ready_at[] = "fcapd_window_ready_timestamp_seconds";
+    fcap_metrics_family(page, complete, "gauge",
+                        "1 when the window is complete in all partitions of the process");
+    for (size_t i = 0; i < settings->config->windows_count; i++) {
+        struct fcap_metrics_label label = {"window", settings->config->windows[i].name};
+        fcap_metrics_sample(
+            page, complete, &label, 1,
+            fcap_readiness_of(settings->views, settings->view_count, i).is_complete);
+    }
+    fcap_metrics_family(page, ready_at, "gauge",
+                        "when the last partition's history of the window is complete, if nothing "
+                        "else is lost; 0: nothing was ever missing");
+    for (size_t i = 0; i < settings->config->windows_count; i++) {
+        struct fcap_metrics_label label = {"window", settings->config->windows[i].name};
+        fcap_metrics_sample_ms(
+            page, ready_at, &label, 1,
+            fcap_readiness_of(settings->views, settings->view_count, i).ready_at_ms);
+    }
+}
+
 static void put_partitions(const struct fcap_page_settings *settings, struct fcap_buffer *page)
 {
     for (size_t i = 0; i < COUNT(partition_families); i++) {
@@ -252,6 +300,14 @@ static void put_partitions(const struct fcap_page_settings *settings, struct fca
     fcap_metrics_family(page, "fcapd_partition_window_complete", "gauge",
                         "1 when Redis holds the window and its history is complete");
     for_tasks(settings, page, put_task_windows, NULL);
+    static const char since[] = "fcapd_partition_complete_since_timestamp_seconds";
+    fcap_metrics_family(page, since, "gauge",
+                        "events of up to then may be missing; 0: nothing was ever lost");
+    for_tasks(settings, page, put_task_since, since);
+    static const char lost[] = "fcapd_partition_lost_spans";
+    fcap_metrics_family(page, lost, "gauge",
+                        "lost spans of its log that the longest window still reaches back to");
+    for_tasks(settings, page, put_task_lost, lost);
 }
 
 static void put_store(const struct fcap_page_settings *settings, struct fcap_buffer *page)
@@ -325,5 +381,6 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     put_redis_promises(settings, page);
     put_workers(settings, page);
     put_partitions(settings, page);
+    put_windows(settings, page);
     put_store(settings, page);
 }

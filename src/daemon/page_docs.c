@@ -17,7 +17,7 @@ struct family {
 };
 
 /* A family stands under the first title of which a prefix fits; the engine has the rest. */
-enum { PROCESS, ENGINE, REDIS, KAFKA, PARTITION, STORE, SECTION_COUNT };
+enum { PROCESS, ENGINE, REDIS, KAFKA, PARTITION, WINDOW, STORE, SECTION_COUNT };
 static const struct section {
     const char *title;
     const char *prefixes[6];
@@ -28,6 +28,7 @@ static const struct section {
     [REDIS] = {"Redis", {"fcapd_redis_", "fcapd_clock_offset_"}},
     [KAFKA] = {"Kafka and dead letters", {"fcapd_kafka_", "fcapd_dead_letters_"}},
     [PARTITION] = {"Each partition", {"fcapd_partition_"}},
+    [WINDOW] = {"Each window, over the partitions of the process", {"fcapd_window_"}},
     [STORE] = {"RocksDB", {"fcapd_store_"}},
 };
 
@@ -120,6 +121,18 @@ static void put_reasons(struct fcap_buffer *document)
     }
 }
 
+static void put_gap_kinds(struct fcap_buffer *document)
+{
+    fcap_buffer_put_text(document, "\n## Gaps\n\n| kind | Meaning |\n| --- | --- |\n");
+    for (int kind = 0; kind < FCAP_GAP_KIND_COUNT; kind++) {
+        fcap_buffer_put_text(document, "| `");
+        fcap_buffer_put_text(document, fcap_gap_kind_name((enum fcap_gap_kind)kind));
+        fcap_buffer_put_text(document, "` | ");
+        fcap_buffer_put_text(document, fcap_gap_kind_text((enum fcap_gap_kind)kind));
+        fcap_buffer_put_text(document, " |\n");
+    }
+}
+
 /* One worker with one partition and one window: every family then has a sample. */
 static void build_sample(struct fcap_buffer *page)
 {
@@ -163,6 +176,7 @@ void fcap_page_document(struct fcap_buffer *document)
             }
         }
     }
+    put_gap_kinds(document);
     put_reasons(document);
     fcap_buffer_done(&page);
 }

@@ -5,6 +5,7 @@
 #include "fcap/assert.h"
 #include "fcap/clock_os.h"
 #include "fcap/log.h"
+#include "readiness.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,7 +60,10 @@ static void put_task(const struct fcap_config *config, const struct fcap_task_re
             comma = ",";
         }
     }
-    fcap_buffer_put_text(buffer, "]}");
+    fcap_buffer_put_text(buffer, "]");
+    fcap_readiness_put_waiting(config, report, buffer);
+    fcap_readiness_put_lost(&report->lost, buffer);
+    fcap_buffer_put_text(buffer, "}");
 }
 
 void fcap_report_build(const struct fcap_config *config, const struct fcap_worker_view *views,

@@ -23,7 +23,7 @@ bool claim_read(const char *meta, int32_t partition, struct claim *ret_claim)
         epoch == NULL || epoch > end ? 0 : strtoll(epoch + strlen("\"epoch\":"), NULL, 10);
     const char *ready = strstr(at, "\"ready\":[");
     size_t quotes = 0;
-    for (const char *c = ready; c != NULL && c > at && c < end; c++) {
+    for (const char *c = ready; c != NULL && c > at && c < end && *c != ']'; c++) {
         quotes += *c == '"';
     }
     ret_claim->ready = quotes < 2 ? 0 : quotes / 2 - 1; /* Without "ready" itself. */

@@ -1,6 +1,7 @@
-/* Any bytes as a meta record, an ad or a key: no crash, and an accepted meta record or key is
- * written again byte for byte. */
+/* Any bytes as a meta record, a record of gaps, an ad or a key: no crash, and an accepted record or
+ * key is written again byte for byte. */
 #include "fcap/ads.h"
+#include "fcap/gaps.h"
 #include "fcap/key.h"
 #include "fcap/meta.h"
 
@@ -14,6 +15,19 @@ static void check_meta(struct fcap_bytes bytes)
     FCAP_ASSERT(status == FCAP_OK || status == FCAP_FORMAT || status == FCAP_CORRUPT);
     if (status == FCAP_OK) {
         fcap_meta_encode(&meta, &buffer);
+        FCAP_ASSERT(fcap_bytes_equal(fcap_buffer_bytes(&buffer), bytes));
+    }
+    fcap_buffer_done(&buffer);
+}
+
+static void check_gaps(struct fcap_bytes bytes)
+{
+    struct fcap_gaps gaps;
+    struct fcap_buffer buffer = {0};
+    enum fcap_status status = fcap_gaps_decode(bytes, &gaps);
+    FCAP_ASSERT(status == FCAP_OK || status == FCAP_FORMAT || status == FCAP_CORRUPT);
+    if (status == FCAP_OK) {
+        fcap_gaps_encode(&gaps, &buffer);
         FCAP_ASSERT(fcap_bytes_equal(fcap_buffer_bytes(&buffer), bytes));
     }
     fcap_buffer_done(&buffer);
@@ -49,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fcap_bytes id;
     int32_t day;
     check_meta(bytes);
+    check_gaps(bytes);
     check_keys(bytes);
     if (fcap_ad_decode(bytes, &day, &id)) {
         FCAP_ASSERT(day >= 0 && id.size > 0 && id.size <= UINT16_MAX);

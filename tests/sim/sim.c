@@ -387,7 +387,9 @@ static void sum_counters(struct sim_world *world, struct sim_worker *worker)
     sim_count(world, SIM_EVENT_BUILT, now->built - seen->built);
     sim_count(world, SIM_EVENT_REDO, now->redo_events - seen->redo_events);
     sim_count(world, SIM_EVENT_TOMBSTONE, now->tombstones - seen->tombstones);
-    sim_count(world, SIM_EVENT_GAP, now->gaps - seen->gaps);
+    for (int kind = 0; kind < FCAP_GAP_SHORT_HISTORY; kind++) {
+        sim_count(world, SIM_EVENT_GAP, now->gaps[kind] - seen->gaps[kind]);
+    }
     if (now->underflows != 0) {
         sim_fail(world, "an expiry found nothing to subtract");
     }

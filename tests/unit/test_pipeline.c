@@ -128,7 +128,7 @@ static void test_a_shown_window_is_kept_up_after_a_gap(void **state)
     fake_topic_trim(&world.topic, 0, 2);
     open_pipeline();
     settle();
-    assert_int_equal(fcap_pipeline_counters(world.pipeline)->gaps, 1);
+    assert_int_equal(fcap_pipeline_counters(world.pipeline)->gaps[FCAP_GAP_BELOW_START], 1);
     assert_int_equal(report.ready_mask, 0);
     check_counts("{\"a\":3}");
 
