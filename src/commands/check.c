@@ -62,16 +62,6 @@ static void fail(struct findings *findings, const char *format, ...)
 
 /* --- Kafka --- */
 
-static int64_t longest_window(const struct fcap_config *config)
-{
-    int64_t longest_ms = 0;
-    for (size_t i = 0; i < config->windows_count; i++) {
-        int64_t length_ms = config->windows[i].length_ms;
-        longest_ms = length_ms > longest_ms ? length_ms : longest_ms;
-    }
-    return longest_ms;
-}
-
 static void judge_topic_config(struct findings *findings, const struct fcap_config *config,
                                const struct fcap_kafka_probe *probe)
 {
@@ -94,7 +84,7 @@ static void judge_topic_config(struct findings *findings, const struct fcap_conf
              "to events from the future is the same for every replay",
              config->kafka.topic);
     }
-    int64_t needed_ms = longest_window(config) + config->limits.max_future_skew_ms;
+    int64_t needed_ms = fcap_compose_retention_ms(config);
     if (probe->retention_ms >= 0 && probe->retention_ms < needed_ms) {
         warn(findings,
              "kafka.topic %s: retention.ms is %lld, less than the longest window and "

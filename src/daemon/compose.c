@@ -3,6 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+int64_t fcap_compose_retention_ms(const struct fcap_config *config)
+{
+    int64_t longest_ms = 0;
+    for (size_t i = 0; i < config->windows_count; i++) {
+        int64_t length_ms = config->windows[i].length_ms;
+        longest_ms = length_ms > longest_ms ? length_ms : longest_ms;
+    }
+    return longest_ms + config->limits.max_future_skew_ms;
+}
+
 void fcap_compose_core(const struct fcap_config *config, const struct fcap_memory_plan *plan,
                        struct fcap_settings *ret_settings)
 {

@@ -21,6 +21,10 @@ struct fcap_compose_room {
     char probe_key[1024];
 };
 
+/* How long the topic must keep records so that a lost state can be read again: the longest window
+ * and limits.max_future_skew. */
+int64_t fcap_compose_retention_ms(const struct fcap_config *config);
+
 void fcap_compose_core(const struct fcap_config *config, const struct fcap_memory_plan *plan,
                        struct fcap_settings *ret_settings);
 

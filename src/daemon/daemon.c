@@ -72,9 +72,27 @@ static void on_worker_settled(void *context, size_t worker)
     }
 }
 
-/* How many partitions share the Kafka queues; a broker that is away only makes them smaller. */
-static int32_t count_partitions(const struct fcap_config *config)
+/* Told once, and a member of /readyz's body: only a lost state will need the records. */
+static void judge_retention(const struct daemon *daemon, const struct fcap_kafka_probe *probe)
 {
+    int64_t needed_ms = fcap_compose_retention_ms(daemon->config);
+    if (!probe->config_known) {
+        return; /* Not everybody may read it; `check` says so. */
+    }
+    fcap_server_tell_retention(daemon->server, probe->retention_ms);
+    if (probe->retention_ms >= 0 && probe->retention_ms < needed_ms) {
+        FCAP_WARN("kafka.topic %s: retention.ms is %lld, less than the longest window and "
+                  "limits.max_future_skew (%lld): a lost state cannot be read again completely, "
+                  "and windows are then incomplete for as long as they are",
+                  daemon->config->kafka.topic, (long long)probe->retention_ms,
+                  (long long)needed_ms);
+    }
+}
+
+/* How many partitions share the Kafka queues; a broker that is away only makes them smaller. */
+static int32_t look_at_topic(const struct daemon *daemon)
+{
+    const struct fcap_config *config = daemon->config;
     struct fcap_kafka_probe probe;
     struct fcap_compose_room room;
     struct fcap_source_kafka_settings source;
@@ -84,6 +102,7 @@ static int32_t count_partitions(const struct fcap_config *config)
                                                  .topic = source.topic,
                                                  .properties = source.properties,
                                                  .property_count = source.property_count,
+                                                 .with_config = true,
                                                  .timeout_ms = TOPIC_LOOK_UP_MS};
     if (fcap_kafka_probe(&settings, &probe) != FCAP_OK || !probe.topic.exists) {
         FCAP_WARN("the topic's partitions could not be counted (%s); Kafka queues are sized for a "
@@ -91,6 +110,7 @@ static int32_t count_partitions(const struct fcap_config *config)
                   probe.error[0] == '\0' ? "it does not exist" : probe.error);
         return 0;
     }
+    judge_retention(daemon, &probe);
     return probe.topic.partitions;
 }
 
@@ -124,7 +144,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     if (status != FCAP_OK) {
         return status;
     }
-    struct fcap_memory_plan plan = fcap_memory_plan_make(config, count_partitions(config));
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, look_at_topic(daemon));
     fcap_compose_store(config, &plan, &store);
     status = fcap_store_rocksdb_open(&store, &daemon->db, error);
     if (status != FCAP_OK) {

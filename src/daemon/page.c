@@ -1,5 +1,6 @@
 #include "page.h"
 
+#include "compose.h"
 #include "fcap/assert.h"
 #include "fcap/log.h"
 #include "readiness.h"
@@ -310,6 +311,21 @@ static void put_partitions(const struct fcap_page_settings *settings, struct fca
     for_tasks(settings, page, put_task_lost, lost);
 }
 
+static void put_retention(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    static const char topic[] = "fcapd_kafka_retention_seconds";
+    static const char needed[] = "fcapd_kafka_retention_needed_seconds";
+    fcap_metrics_family(page, topic, "gauge",
+                        "retention.ms of the topic when the process started; -1: for ever; 0: not "
+                        "known");
+    fcap_metrics_sample_ms(page, topic, NULL, 0,
+                           settings->retention_ms < 0 ? -1000 : settings->retention_ms);
+    fcap_metrics_family(page, needed, "gauge",
+                        "what a lost state needs to be read again completely: the longest window "
+                        "and limits.max_future_skew");
+    fcap_metrics_sample_ms(page, needed, NULL, 0, fcap_compose_retention_ms(settings->config));
+}
+
 static void put_store(const struct fcap_page_settings *settings, struct fcap_buffer *page)
 {
     for (size_t i = 0; i < COUNT(store_families); i++) {
@@ -382,5 +398,6 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     put_workers(settings, page);
     put_partitions(settings, page);
     put_windows(settings, page);
+    put_retention(settings, page);
     put_store(settings, page);
 }

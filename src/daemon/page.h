@@ -15,6 +15,7 @@ struct fcap_page_settings {
     const struct fcap_store_metrics *store;
     int64_t start_ms; /* wall clock of the process's start */
     bool is_ready;
+    int64_t retention_ms; /* of the topic; 0: not known; -1: for ever */
 };
 
 /* Appends the page. */

@@ -1,5 +1,6 @@
 #include "readiness.h"
 
+#include "compose.h"
 #include "fcap/ads.h"
 
 static void put_name(const char *name, struct fcap_buffer *buffer)
@@ -80,6 +81,17 @@ void fcap_readiness_put_waiting(const struct fcap_config *config,
         }
     }
     fcap_buffer_put_text(buffer, before[1] == '\0' ? "}" : "");
+}
+
+void fcap_readiness_put_retention(const struct fcap_config *config, int64_t retention_ms,
+                                  struct fcap_buffer *buffer)
+{
+    int64_t needed_ms = fcap_compose_retention_ms(config);
+    if (retention_ms > 0 && retention_ms < needed_ms) {
+        put_number(",\n \"retention\":{\"topic_ms\":", retention_ms, buffer);
+        put_number(",\"needed_ms\":", needed_ms, buffer);
+        fcap_buffer_put_text(buffer, "}");
+    }
 }
 
 void fcap_readiness_put_lost(const struct fcap_gaps *lost, struct fcap_buffer *buffer)

@@ -27,6 +27,11 @@ void fcap_readiness_put_windows(const struct fcap_config *config,
 void fcap_readiness_put_waiting(const struct fcap_config *config,
                                 const struct fcap_task_report *report, struct fcap_buffer *buffer);
 
+/* Appends ,"retention":{"topic_ms":..,"needed_ms":..} when the topic keeps records for less time
+ * than a lost state would have to be read again; nothing otherwise. 0: not known; -1: for ever. */
+void fcap_readiness_put_retention(const struct fcap_config *config, int64_t retention_ms,
+                                  struct fcap_buffer *buffer);
+
 /* Appends ,"lost":[{"kind":..,"first":..,"last":..,"next":..,"from":..,"to":..,"noticed":..,
  * "since":..}] as docs/DATA.md has it; nothing when nothing is lost. */
 void fcap_readiness_put_lost(const struct fcap_gaps *lost, struct fcap_buffer *buffer);

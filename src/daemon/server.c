@@ -22,6 +22,7 @@ struct fcap_server {
     struct fcap_http *http;
     int64_t start_ms;              /* wall clock */
     struct fcap_store_rocksdb *db; /* atomic; NULL: not open yet */
+    int64_t retention_ms;          /* of the topic, atomic; 0: not known */
 };
 
 static size_t workers_of(const struct fcap_server *server)
@@ -59,6 +60,7 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         .is_state_open = db != NULL,
         .write_stopped = ret_metrics->write_stopped != 0,
         .last_store_error = last.text,
+        .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
         .reporter = &reporter,
     };
     return fcap_health_ready(server->settings.config, server->views, workers_of(server), &facts,
@@ -101,6 +103,7 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
         .store = &store,
         .start_ms = server->start_ms,
         .is_ready = is_ready,
+        .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
     };
     fcap_buffer_done(&unused);
     response->content_type = FCAP_METRICS_CONTENT_TYPE;
@@ -243,6 +246,13 @@ void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *d
 {
     if (server != NULL) {
         __atomic_store_n(&server->db, db, __ATOMIC_RELEASE);
+    }
+}
+
+void fcap_server_tell_retention(struct fcap_server *server, int64_t retention_ms)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->retention_ms, retention_ms, __ATOMIC_RELAXED);
     }
 }
 

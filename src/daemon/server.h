@@ -32,6 +32,10 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
  * NULL server is fine. */
 void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *db);
 
+/* Tells the pages the topic's retention.ms, -1: for ever; until then it is not known. A NULL server
+ * is fine. */
+void fcap_server_tell_retention(struct fcap_server *server, int64_t retention_ms);
+
 /* NULL is fine. */
 void fcap_server_close(struct fcap_server *server);
 

@@ -157,6 +157,18 @@ static void expect_gaps(int count, const char *text)
     }
 }
 
+/* What partition 0 has lost, as it stands in fc:meta. */
+static void expect_lost(const char *lost)
+{
+    const char *meta = run_fixture_meta(&fixture);
+    const char *at = meta == NULL ? NULL : strstr(meta, "\"0\":{");
+    const char *other = at == NULL ? NULL : strstr(at, "\"1\":{");
+    const char *found = at == NULL ? NULL : strstr(at, lost);
+    if (found == NULL || (other != NULL && found > other)) {
+        fail_msg("no %s in fc:meta: %s", lost, meta == NULL ? "absent" : meta);
+    }
+}
+
 static void check_recreated(int records, const char *text)
 {
     count_100();
@@ -166,6 +178,7 @@ static void check_recreated(int records, const char *text)
     start();
     await_read();
     expect_gaps(RUN_PARTITIONS, text);
+    expect_lost("\"first\":25,\"last\":-1,\"next\":0,"); /* A shorter one may have no mark. */
     compare((size_t)(records < USERS ? records : USERS) + USERS);
     stop();
     start(); /* The gap is over: it is not met again. */
@@ -232,6 +245,7 @@ static void test_B20_lost_its_end(void **unused)
     await_read();
     expect_gaps(RUN_PARTITIONS, "gap: the log has lost records that had been read: offset 25 was "
                                 "next, the log holds 0 to 15; reading goes on at 15");
+    expect_lost("\"lost\":[{\"kind\":\"truncated\",\"first\":15,\"last\":-1,\"next\":15,");
     produce("new", 60, 120, false);
     await_read();
     compare(2 * USERS);

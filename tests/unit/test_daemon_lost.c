@@ -153,6 +153,34 @@ static void test_nothing_is_missing(void **state)
     assert_null(strstr(body, "\"lost\""));
 }
 
+static void test_a_retention_that_is_too_short(void **state)
+{
+    const struct fcap_store_metrics store = {0};
+    struct fcap_health_facts facts = {.is_state_open = true, .last_store_error = ""};
+    const int64_t needed_ms = 7 * DAY_MS + 300000;
+    const int64_t cases_ms[] = {0, -1, needed_ms, needed_ms - 1};
+    (void)state;
+    config.limits.max_future_skew_ms = 300000;
+    for (size_t i = 0; i < sizeof cases_ms / sizeof cases_ms[0]; i++) {
+        facts.retention_ms = cases_ms[i];
+        fcap_buffer_clear(&text);
+        assert_true(fcap_health_ready(&config, views, 2, &facts, &text)); /* No reason, either. */
+        const char *body = end_text();
+        assert_int_equal(strstr(body, "\"retention\"") != NULL, cases_ms[i] == needed_ms - 1);
+    }
+    expect(end_text(), ",\n \"retention\":{\"topic_ms\":605099999,\"needed_ms\":605100000},\n");
+    fcap_buffer_clear(&text);
+    fcap_page_build(&(struct fcap_page_settings){.config = &config,
+                                                 .views = views,
+                                                 .view_count = 2,
+                                                 .store = &store,
+                                                 .retention_ms = 3600000},
+                    &text);
+    const char *page = end_text();
+    expect(page, "\nfcapd_kafka_retention_seconds 3600.000\n");
+    expect(page, "\nfcapd_kafka_retention_needed_seconds 605100.000\n");
+}
+
 static void test_the_metrics_page(void **state)
 {
     const struct fcap_store_metrics store = {0};
@@ -183,6 +211,7 @@ int main(void)
         CASE(test_the_body_of_readyz),
         CASE(test_the_last_partition_counts),
         CASE(test_nothing_is_missing),
+        CASE(test_a_retention_that_is_too_short),
         CASE(test_the_metrics_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
