@@ -69,6 +69,10 @@ void fcap_kafka_history_partition(const struct fcap_kafka_history *history, int3
 /* The partition that has stood still for the longest time; -1: none is awaited. Look-ups count. */
 int32_t fcap_kafka_history_stillest(const struct fcap_kafka_history *history);
 
+/* How many partitions the topic has, as seen last (each look-up looks, and then each 30 s); 0: not
+ * seen yet. */
+int32_t fcap_kafka_history_topic_partitions(struct fcap_kafka_history *history);
+
 /* The newest trouble that librdkafka or a look-up has told, of the last 10 s; "": none. Valid until
  * the next call. */
 const char *fcap_kafka_history_error(struct fcap_kafka_history *history);

@@ -323,6 +323,11 @@ int32_t fcap_kafka_history_stillest(const struct fcap_kafka_history *history)
     return found;
 }
 
+int32_t fcap_kafka_history_topic_partitions(struct fcap_kafka_history *history)
+{
+    return kafka_shared_partitions(&history->shared);
+}
+
 const char *fcap_kafka_history_error(struct fcap_kafka_history *history)
 {
     struct kafka_shared *shared = &history->shared;

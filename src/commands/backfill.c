@@ -373,16 +373,7 @@ static enum fcap_status run_all(struct command *command, struct fcap_backfill_ti
                                         .settings = command->settings,
                                         .partitions = command->partitions,
                                         .patience_ms = command->arguments->patience_ms};
-    status = fcap_backfill_run(&world, times, error);
-    struct fcap_sink_redis_status redis;
-    fcap_seed_redis_status(command->seed, &redis);
-    if (redis.evicts) {
-        fcap_progress_say(&command->progress,
-                          "warning: redis: maxmemory-policy is %s: counts can vanish; set "
-                          "noeviction",
-                          redis.maxmemory_policy);
-    }
-    return status;
+    return fcap_backfill_run(&world, times, error);
 }
 
 struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arguments)

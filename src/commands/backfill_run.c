@@ -72,7 +72,7 @@ static bool try_again(struct run *run, enum fcap_status *status)
     const struct fcap_backfill_world *world = run->world;
     if (*status == FCAP_OK) {
         if (run->trouble_ms != 0) {
-            fcap_progress_say(world->progress, "Redis answers again");
+            fcap_progress_say(world->progress, "goes on");
         }
         run->trouble_ms = 0;
         run->pause_ms = PAUSE_MIN_MS;
@@ -264,6 +264,13 @@ static enum fcap_status read_all(struct run *run)
 static enum fcap_status end_reading(struct run *run)
 {
     const struct fcap_backfill_world *world = run->world;
+    int32_t now = fcap_kafka_history_topic_partitions(world->history);
+    if (now != 0 && now != world->partitions) {
+        return fcap_error_set(run->error, FCAP_UNAVAILABLE,
+                              "the topic has %d partitions now, and had %d: users have moved; run "
+                              "it again",
+                              now, world->partitions);
+    }
     int64_t *since_ms = calloc((size_t)world->partitions, sizeof *since_ms);
     FCAP_ASSERT(since_ms != NULL);
     for (int32_t i = 0; i < world->partitions; i++) {
@@ -280,6 +287,18 @@ static enum fcap_status end_reading(struct run *run)
 }
 
 /* --- the phases --- */
+
+static void warn_of_eviction(const struct fcap_backfill_world *world)
+{
+    struct fcap_sink_redis_status redis;
+    fcap_seed_redis_status(world->seed, &redis);
+    if (redis.evicts) {
+        fcap_progress_say(world->progress,
+                          "warning: redis: maxmemory-policy is %s: counts can vanish; set "
+                          "noeviction",
+                          redis.maxmemory_policy);
+    }
+}
 
 /* Looks at owners, claims, and finds what is to be read. The first look-up tells how much it is
  * about; the ends that count are those after the claims. */
@@ -307,6 +326,7 @@ static enum fcap_status begin(struct run *run)
         return status;
     }
     run->has_begun = true;
+    warn_of_eviction(world);
     status = tick(run);
     FCAP_POINT(backfill_claimed);
     if (status == FCAP_OK) {
@@ -325,7 +345,7 @@ static void show_step(const struct run *run, const struct fcap_backfill_report *
     uint64_t total = report->total;
     if (report->phase == FCAP_BACKFILL_WAITING) {
         phase = "wait";
-        done = report->done;
+        done = 0;
         total = 0;
         note = text;
         (void)snprintf(text, sizeof text,

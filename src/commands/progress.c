@@ -59,12 +59,9 @@ static void put_counts(const struct fcap_progress *progress, uint64_t done, uint
                        const char *what, char *text, size_t size)
 {
     char numbers[3][NUMBER_MAX];
-    size_t used = (size_t)snprintf(text, size, "%s", fcap_progress_number(done, numbers[0]));
-    if (total > 0) {
-        used += (size_t)snprintf(text + used, size - used, " of %s",
-                                 fcap_progress_number(total, numbers[1]));
-    }
-    used += (size_t)snprintf(text + used, size - used, " %s", what);
+    size_t used =
+        (size_t)snprintf(text, size, "%s of %s %s", fcap_progress_number(done, numbers[0]),
+                         fcap_progress_number(total, numbers[1]), what);
     if (progress->rate >= 0) {
         (void)snprintf(text + used, size - used, ", %s/s",
                        fcap_progress_number((uint64_t)progress->rate, numbers[2]));
@@ -75,15 +72,27 @@ static void draw(struct fcap_progress *progress, uint64_t done, uint64_t total, 
                  const char *end)
 {
     char bar[BAR_WIDTH + 1];
-    size_t full = total == 0 ? 0 : (size_t)((double)done / (double)total * BAR_WIDTH);
+    size_t full = (size_t)((double)done / (double)total * BAR_WIDTH);
     for (size_t i = 0; i < BAR_WIDTH; i++) {
         bar[i] = i < full ? '#' : '-';
     }
     bar[BAR_WIDTH] = '\0';
     (void)fprintf(progress->file, "\r\x1b[K%-6s [%s] %3.0f%%  %s%s", progress->phase, bar,
-                  total == 0 ? 0.0 : (double)done / (double)total * 100, counts, end);
+                  (double)done / (double)total * 100, counts, end);
     (void)fflush(progress->file); /* A terminal that is gone is not our business. */
     progress->is_drawn = true;
+}
+
+/* Nothing is counted. */
+static void wait_for(struct fcap_progress *progress, const char *what)
+{
+    if (progress->is_terminal) {
+        (void)fprintf(progress->file, "\r\x1b[K%-6s %s", progress->phase, what);
+        (void)fflush(progress->file); /* As above. */
+        progress->is_drawn = true;
+    } else {
+        (void)fprintf(progress->file, "%s: %s: %s\n", progress->name, progress->phase, what);
+    }
 }
 
 void fcap_progress_at(struct fcap_progress *progress, const char *phase, int64_t now_ms,
@@ -100,10 +109,14 @@ void fcap_progress_at(struct fcap_progress *progress, const char *phase, int64_t
     if (!is_new && now_ms - progress->shown_ms < (progress->is_terminal ? BAR_MS : LINE_MS)) {
         return;
     }
+    progress->shown_ms = now_ms;
+    if (total == 0) {
+        wait_for(progress, note == NULL ? what : note);
+        return;
+    }
     char counts[160];
     char left[400];
-    progress->shown_ms = now_ms;
-    done = total > 0 && done > total ? total : done;
+    done = done > total ? total : done;
     put_counts(progress, done, total, what, counts, sizeof counts);
     if (note != NULL) {
         (void)snprintf(left, sizeof left, "; %s", note); /* Cut when too long. */
@@ -112,11 +125,9 @@ void fcap_progress_at(struct fcap_progress *progress, const char *phase, int64_t
     }
     if (progress->is_terminal) {
         draw(progress, done, total, counts, left);
-    } else if (total > 0) {
+    } else {
         (void)fprintf(progress->file, "%s: %s: %.0f%%, %s%s\n", progress->name, phase,
                       (double)done / (double)total * 100, counts, left);
-    } else {
-        (void)fprintf(progress->file, "%s: %s: %s%s\n", progress->name, phase, counts, left);
     }
 }
 

@@ -23,9 +23,9 @@ struct fcap_progress {
 void fcap_progress_init(struct fcap_progress *progress, const char *name, FILE *file,
                         bool wants_bar);
 
-/* Done so many of so many (total 0: not known) in this phase, at this moment (monotonic). `what`
- * names what is counted; `note` (NULL: none) says what is waited for and stands in place of the
- * time that is left. Shows when it is due. */
+/* Done so many of so many in this phase, at this moment (monotonic). `what` names what is counted;
+ * `note` (NULL: none) says what is waited for and stands in place of the time that is left. With a
+ * total of 0 nothing is counted, and the note alone is shown. Shows when it is due. */
 void fcap_progress_at(struct fcap_progress *progress, const char *phase, int64_t now_ms,
                       uint64_t done, uint64_t total, const char *what, const char *note);
 

@@ -4,6 +4,7 @@
 
 #include "lab/lab.h"
 #include "lab/redis_reader.h"
+#include "lib/kafka_proxy.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -224,10 +225,17 @@ enum {
     JOB_STOP_WITHIN,
     JOB_STOP_EXECUTED,
     JOB_FULL_DISK,
+    JOB_KAFKA_AWAY,
+    JOB_KAFKA_GONE,
+    JOB_SHORT_LOG,
     JOBS
 };
 
 static struct backfill_job jobs[JOBS];
+static struct kafka_proxy *away_proxy;
+static struct kafka_proxy *gone_proxy;
+static char sets[3][128]; /* arguments of jobs */
+static char short_topic[200];
 
 static void stop_one(struct backfill_job *job, int signal, bool may_have_written)
 {
@@ -252,7 +260,7 @@ static void start_jobs(void)
         [JOB_ONE_OWNER] = {.stop_at = NULL},
         [JOB_REDIS_AWAY] = {.stop_at = "backfill_writing:2",
                             .arguments = {"--set", "redis.command_timeout=200ms"}},
-        [JOB_REDIS_GONE] = {.stop_at = "backfill_writing:2", .arguments = {"--patience", "1"}},
+        [JOB_REDIS_GONE] = {.stop_at = "backfill_writing:2", .arguments = {"--patience", "8"}},
         [JOB_STOP_CLAIMED] = {.stop_at = "backfill_claimed:1"},
         [JOB_STOP_READING] = {.stop_at = "backfill_spilled:500"},
         [JOB_STOP_WAITING] = {.stop_at = "backfill_waiting:3"},
@@ -261,7 +269,16 @@ static void start_jobs(void)
         [JOB_STOP_WITHIN] = {.stop_at = "backfill_queued:2"},
         [JOB_STOP_EXECUTED] = {.stop_at = "backfill_executed:1"},
         [JOB_FULL_DISK] = {.file_bytes_max = 100000},
+        [JOB_KAFKA_AWAY] = {.stop_at = "backfill_claimed:1", .arguments = {"--set", sets[0]}},
+        [JOB_KAFKA_GONE] = {.stop_at = "backfill_claimed:1",
+                            .arguments = {"--set", sets[1], "--patience", "8"}},
+        [JOB_SHORT_LOG] = {.arguments = {"--set", sets[2]}},
     };
+    away_proxy = kafka_proxy_start(kafka_test_brokers());
+    gone_proxy = kafka_proxy_start(kafka_test_brokers());
+    (void)snprintf(sets[0], sizeof sets[0], "kafka.brokers=%s", kafka_proxy_address(away_proxy));
+    (void)snprintf(sets[1], sizeof sets[1], "kafka.brokers=%s", kafka_proxy_address(gone_proxy));
+    (void)snprintf(sets[2], sizeof sets[2], "kafka.topic=%s", short_topic);
     for (size_t i = 0; i < JOBS; i++) {
         jobs[i] = plan[i];
         backfill_job_init(&jobs[i]);
@@ -288,7 +305,7 @@ static void test_redis_away(void)
     backfill_job_await_text(away, "waits at most 300 s");
     redis_server_thaw(&away->redis);
     backfill_job_ends(away, 0);
-    assert_non_null(strstr(away->text, "Redis answers again"));
+    assert_non_null(strstr(away->text, "backfill: goes on"));
     compare(away, (struct wanted){backfill_job_behind(away, "users as of "), ~0u, ALL_WINDOWS},
             (struct oracle_minimum){1000, 800, 10});
     backfill_job_ends(gone, 75);
@@ -296,10 +313,94 @@ static void test_redis_away(void)
     assert_non_null(strstr(gone->text, "run it again"));
 }
 
+/* A broker that comes back, and one that does not. */
+static void test_kafka_away(void)
+{
+    struct backfill_job *away = &jobs[JOB_KAFKA_AWAY];
+    struct backfill_job *gone = &jobs[JOB_KAFKA_GONE];
+    backfill_job_await_stop(gone);
+    kafka_proxy_cut(gone_proxy, true);
+    backfill_job_continue(gone, 0);
+    backfill_job_await_stop(away);
+    kafka_proxy_cut(away_proxy, true);
+    backfill_job_continue(away, 0);
+    backfill_job_await_text(away, "waits for Kafka: partition");
+    kafka_proxy_cut(away_proxy, false);
+    backfill_job_ends(gone, 75);
+    assert_non_null(strstr(gone->text, "given up: waits for Kafka: partition 0 has not told"));
+    assert_int_equal(count_whole_users(gone), 0);
+    backfill_job_ends(away, 0);
+    compare(away, (struct wanted){backfill_job_behind(away, "users as of "), ~0u, ALL_WINDOWS},
+            (struct oracle_minimum){1000, 800, 10});
+}
+
+/* Partition 0 has lost what was older than 30 hours, partition 1 holds what is older than can
+ * matter, partition 2 has times that are none. */
+static void make_short_log(void)
+{
+    int64_t now_ms = lab_wall_ms();
+    (void)snprintf(short_topic, sizeof short_topic, "%s", kafka_unique("short"));
+    kafka_create_topic(kafka_test_brokers(), short_topic, 3,
+                       (const char *const[]){"retention.ms", "-1", NULL});
+    struct kafka_producer *producer =
+        kafka_producer_open(kafka_test_brokers(), short_topic, NULL, NULL);
+    for (int i = 0; i < 240; i++) {
+        char value[128];
+        char user[8];
+        int32_t partition = i % 3;
+        int64_t ages_ms[] = {i < 120 ? 60 * HOUR_MS : 30 * HOUR_MS - 1000,
+                             i < 120 ? 20 * DAY_MS : HOUR_MS / 2, HOUR_MS / 2};
+        int64_t time_ms = now_ms - ages_ms[partition];
+        (void)snprintf(user, sizeof user, "s%d", partition);
+        int size =
+            snprintf(value, sizeof value,
+                     "{\"user_id\":\"%s\",\"ad_id\":\"a\",\"ts\":%" PRId64 ",\"id\":\"i%d\"}", user,
+                     time_ms, i);
+        kafka_producer_send(producer, &(struct kafka_produce){
+                                          .partition = partition,
+                                          .key = user,
+                                          .key_size = strlen(user),
+                                          .value = value,
+                                          .value_size = (size_t)size,
+                                          .timestamp_ms = partition == 2 ? i + 1 : time_ms,
+                                      });
+    }
+    (void)kafka_producer_flush(producer);
+    kafka_producer_close(producer);
+    kafka_delete_records(kafka_test_brokers(), short_topic, 0, 40);
+}
+
+static void value_is(struct backfill_job *job, const char *key, int count)
+{
+    char wanted[64];
+    const char *value = redis_server_ask(&job->redis, "GET %s", key);
+    (void)snprintf(wanted, sizeof wanted, "\"counts\":{\"a\":%d}", count);
+    if ((value == NULL) != (count == 0) || (count > 0 && strstr(value, wanted) == NULL)) {
+        fail_msg("%s is %s, not %s:\n%s", key, value == NULL ? "absent" : value, wanted, job->text);
+    }
+}
+
+static void test_short_log(void)
+{
+    struct backfill_job *job = &jobs[JOB_SHORT_LOG];
+    backfill_job_ends(job, 0);
+    assert_int_equal(backfill_job_before(job, " read in "), 40 + 40 + 80);
+    value_is(job, "fc:{s0}:1h", 0);
+    value_is(job, "fc:{s0}:1d", 0);
+    value_is(job, "fc:{s0}:7d", 0); /* It has counts, but perhaps not all: held. */
+    assert_int_equal(backfill_job_before(job, " are incomplete"), 1);
+    assert_non_null(strstr(job->text, "7d (the log does not reach back far enough"));
+    assert_null(strstr(job->text, "1d (the log"));
+    value_is(job, "fc:{s1}:1h", 40);
+    value_is(job, "fc:{s1}:7d", 40);
+    value_is(job, "fc:{s2}:1h", 80);
+}
+
 static void test_every_key_and_every_end(void **unused)
 {
     (void)unused;
     size_t count = is_full() ? 300000 : 20000;
+    make_short_log();
     produce(count, (uint32_t)count / 20);
     live_read(&live);
     start_jobs();
@@ -316,6 +417,8 @@ static void test_every_key_and_every_end(void **unused)
     stop_one(&jobs[JOB_STOP_WITHIN], SIGINT, true);
     stop_one(&jobs[JOB_STOP_EXECUTED], SIGINT, true);
     test_redis_away();
+    test_kafka_away();
+    test_short_log();
 
     job = &jobs[JOB_WHOLE];
     backfill_job_ends(job, 0);
@@ -461,6 +564,10 @@ static int teardown(void **unused)
     for (size_t i = 0; i < JOBS; i++) {
         backfill_job_done(&jobs[i]);
     }
+    kafka_proxy_stop(away_proxy);
+    kafka_proxy_stop(gone_proxy);
+    away_proxy = NULL;
+    gone_proxy = NULL;
     live_done(&live);
     return 0;
 }
