@@ -132,7 +132,7 @@ enum fcap_backfill_fate {
 struct fcap_backfill_report {
     enum fcap_backfill_phase phase;
     int64_t wait_ms; /* WAITING: about this long, as far as known; 0: for the clocks */
-    uint64_t done;   /* CHECKING, WRITING: records folded */
+    uint64_t done;   /* CHECKING: records folded; WRITING: and written, by half each */
     uint64_t total;  /* of these */
     int64_t at_ms;   /* T, Unix epoch; 0: not taken yet */
     int32_t partitions;

@@ -355,4 +355,14 @@ void fcap_backfill_report(const struct fcap_backfill *backfill,
                           struct fcap_backfill_report *ret_report)
 {
     *ret_report = backfill->report;
+    if (backfill->report.phase != FCAP_BACKFILL_WRITING || backfill->fold == NULL) {
+        return;
+    }
+    /* Of the file under way folding is one half, writing its users the other. */
+    uint64_t half = backfill->tally_records / 2;
+    size_t users = fcap_fold_users(backfill->fold);
+    ret_report->done -= backfill->tally_records - half;
+    if (backfill->is_folded && users > 0) {
+        ret_report->done += (backfill->tally_records - half) * backfill->user / users;
+    }
 }

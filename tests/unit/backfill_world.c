@@ -106,11 +106,16 @@ enum fcap_status backfill_world_finish(void)
     bool is_done = false;
     enum fcap_status status = FCAP_OK;
     int failures = 0;
+    uint64_t written = 0; /* never goes back */
     for (int i = 0; i < BACKFILL_STEPS_MAX && !is_done; i++) {
         status = fcap_backfill_step(own.backfill, own.now, &is_done);
         fcap_backfill_report(own.backfill, &own.report);
         assert_true(own.report.phase < FCAP_BACKFILL_CHECKING ||
                     own.report.done <= own.report.total);
+        if (own.report.phase == FCAP_BACKFILL_WRITING) {
+            assert_true(own.report.done >= written);
+            written = own.report.done;
+        }
         failures = status == FCAP_OK ? 0 : failures + 1;
         if (fcap_status_class(status) == FCAP_CLASS_FATAL || failures == 100) {
             return status;
