@@ -215,14 +215,11 @@ static enum fcap_status open_all(struct command *command, struct fcap_error *err
     return fcap_kafka_history_open(&source, command->partitions, &command->history, error);
 }
 
-/* Kafka's client is left to the end of the process unless all went well: a broker that hangs must
+/* Kafka's client is left to the end of the process unless all was read: a broker that hangs must
  * not hold us. */
-static bool close_all(struct command *command, bool is_good)
+static bool close_all(struct command *command)
 {
-    bool is_clean = is_good || command->history == NULL;
-    if (is_clean) {
-        fcap_kafka_history_close(command->history);
-    }
+    bool is_clean = command->history == NULL;
     fcap_backfill_close(command->backfill);
     fcap_seed_redis_close(command->seed);
     fcap_spill_file_close(command->spill);
@@ -373,7 +370,11 @@ static enum fcap_status run_all(struct command *command, struct fcap_backfill_ti
                                         .settings = command->settings,
                                         .partitions = command->partitions,
                                         .patience_ms = command->arguments->patience_ms};
-    return fcap_backfill_run(&world, times, error);
+    status = fcap_backfill_run(&world, times, error);
+    if (times->is_read) {
+        command->history = NULL;
+    }
+    return status;
 }
 
 struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arguments)
@@ -407,7 +408,7 @@ struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arg
             (void)fprintf(stderr, NAME ": %s\n", error.text);
             tell_rest(command);
         }
-        result.is_clean = close_all(command, status == FCAP_OK);
+        result.is_clean = close_all(command);
     }
     if (result.is_clean) {
         fcap_config_done(&config); /* Else threads that still run may look at it. */

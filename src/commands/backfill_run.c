@@ -15,6 +15,7 @@
 #define PAUSE_MIN_MS      100
 #define PAUSE_MAX_MS      2000
 #define WAIT_MS           100
+#define TICK_PAUSE_MS     5000 /* while Redis is away */
 #define STILL_TOLD_MS     3000 /* silence that is worth a word */
 
 struct run {
@@ -24,6 +25,7 @@ struct run {
     unsigned clock_left;     /* records until the clocks are read again */
     enum fcap_status record; /* why a record was not taken */
     bool has_begun;
+    int64_t tick_at_ms; /* monotonic; no look at owners before, while Kafka is read */
     int64_t trouble_ms; /* monotonic, since when Redis is away; 0: it is not */
     int pause_ms;
     int32_t open_seen;
@@ -110,7 +112,13 @@ static bool try_again(struct run *run, enum fcap_status *status)
 static enum fcap_status tick(struct run *run)
 {
     run->now = look_at_clocks();
+    if (run->now.monotonic_ms < run->tick_at_ms) {
+        return FCAP_OK;
+    }
     enum fcap_status status = fcap_backfill_tick(run->world->backfill, run->now);
+    if (fcap_status_class(status) == FCAP_CLASS_RETRY) {
+        run->tick_at_ms = fcap_clock_os_monotonic_ms() + TICK_PAUSE_MS; /* It waits in vain. */
+    }
     return fcap_status_class(status) == FCAP_CLASS_FATAL ? fail(run, status) : FCAP_OK;
 }
 
@@ -396,7 +404,11 @@ enum fcap_status fcap_backfill_run(const struct fcap_backfill_world *world,
         ret_times->read_ms = fcap_clock_os_monotonic_ms() - reading_ms;
     }
     status = status == FCAP_OK ? end_reading(&run) : status;
-    status = status == FCAP_OK ? step_on(&run) : status;
+    if (status == FCAP_OK) {
+        fcap_kafka_history_close(world->history);
+        ret_times->is_read = true;
+        status = step_on(&run);
+    }
     FCAP_POINT_IF(status == FCAP_OK, backfill_written);
     fcap_progress_done(world->progress);
     return status;

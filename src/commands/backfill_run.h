@@ -8,10 +8,11 @@
 #include "fcap/seed_redis.h"
 #include "progress.h"
 
-/* All borrowed. */
+/* All borrowed, but the history. */
 struct fcap_backfill_world {
     struct fcap_backfill *backfill;
-    struct fcap_kafka_history *history;
+    struct fcap_kafka_history *history; /* closed when it has been read: its memory goes, and no
+                                           broker that hangs later can hold the end */
     struct fcap_seed_redis *seed;
     struct fcap_spill *spill;
     struct fcap_progress *progress;
@@ -24,6 +25,7 @@ struct fcap_backfill_world {
 struct fcap_backfill_times {
     int64_t begun_ms; /* monotonic */
     int64_t read_ms;  /* how long the reading took */
+    bool is_read;     /* the history has been closed */
 };
 
 /* All phases, to the end. UNAVAILABLE: somebody was away for longer than the patience, or a signal
