@@ -31,6 +31,7 @@
     X(commit_bytes,       "bytes of encoded commits")                                            \
     X(commit_users,       "user records encoded")                                                \
     X(full_projections,   "complete projections begun")                                          \
+    X(rebuilds,           "partitions projected again by request (POST /rebuild)")               \
     X(redo_events,        "timer events read again at start")                                    \
     X(backpressure_steps, "steps in which no records were taken")                                \
     X(steps,              "pipeline steps")

@@ -43,6 +43,7 @@
     X(CHUNK_SKIPPED,   "the second chunk of a bucket is skipped")                               \
     X(EXPIRE_AGAIN,    "after a failed commit its expiries are planned again")                  \
     X(SECOND_LOOK,     "users touched before the gate opened are projected once only")          \
+    X(REBUILD,         "a rebuild lets the complete projection under way be enough")            \
     X(REDO_ARRIVALS,   "redo forgets arrivals")                                                 \
     X(REDO_EXPIRIES,   "redo forgets expiries")                                                 \
     X(REDO_STAMP,      "redo ignores a record's stamp")                                        \

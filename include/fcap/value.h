@@ -37,6 +37,14 @@ void fcap_key_template_done(struct fcap_key_template *template);
 void fcap_key_build(const struct fcap_key_template *template, struct fcap_bytes user,
                     const char *window, struct fcap_buffer *buffer);
 
+/* Whose key it is: replaces `user` by the id. False: it is no key of this window, or the template
+ * names the user more than once. */
+bool fcap_key_parse(const struct fcap_key_template *template, struct fcap_bytes key,
+                    const char *window, struct fcap_buffer *user);
+
+/* Appends what SCAN's MATCH takes for every key of the template, and perhaps some others. */
+void fcap_key_match(const struct fcap_key_template *template, struct fcap_buffer *pattern);
+
 /* Appends {"v":1,"as_of":..,"counts":{..}} with `,"partial":true` when the user's value was cut or
  * `partial` says so. At most `bytes_max` bytes: beyond, the ads with the highest counts stay.
  * *ret_cut tells that it was cut. Gives false when no ad counts in the window. */

@@ -117,6 +117,7 @@ static void begin(struct fcap_pipeline *pipeline)
     pipeline->round++;
     pipeline->changed = false;
     pipeline->flush_all = false;
+    pipeline->hurries = false;
     pipeline->commit_begun_ms = pipeline->monotonic_ms;
     FCAP_COUNT(pipeline->counters.commit_bytes, commit->batch.bytes.size);
     FCAP_POINT(commit_encoded);
@@ -128,7 +129,8 @@ static bool is_due(const struct fcap_pipeline *pipeline)
         pipeline->task_count == 0 || pipeline->mark_open - pipeline->mark_done > MARKS_MAX - 8) {
         return false;
     }
-    if (pipeline->open_count >= pipeline->settings.commit_events || pipeline->flush_all) {
+    if (pipeline->open_count >= pipeline->settings.commit_events || pipeline->flush_all ||
+        pipeline->hurries) {
         return true;
     }
     /* A cache full of deferred records stops everything that would be a change. */
@@ -201,6 +203,7 @@ static void publish(struct fcap_pipeline *pipeline, const struct commit *commit)
         }
         task->stale = false; /* The first commit has deleted it. */
         task->committed_offset = part->next_offset;
+        task->written_commit = part->number;
         task->release_history_ms = part->history_ms;
         if (source->ops->may_send(source, part->partition)) {
             source->ops->publish(source, part->partition, part->next_offset);

@@ -2,7 +2,8 @@
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
  * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, log.c knows
- * which log was read, redo.c brings records up to date after a crash, pipeline.c runs the steps. */
+ * which log was read, redo.c brings records up to date after a crash, rebuild.c shows everything
+ * again by request, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
@@ -126,6 +127,7 @@ struct full_projection {
     bool scanned;     /* every user has been queued */
     uint64_t mark;    /* done when this mark is acknowledged */
     uint32_t windows; /* mask */
+    uint64_t users;   /* queued so far */
     struct fcap_sink_identity identity;
     struct fcap_buffer next_key;
 };
@@ -186,6 +188,9 @@ struct fcap_task {
     bool closed_lost;         /* some were forgotten by a commit: project everything */
     struct second_look second;
     struct full_projection full;
+    uint32_t rebuild;        /* windows that were asked for once more and are not all shown yet */
+    uint64_t rebuild_from;   /* not before this commit is written, which remembers it */
+    uint64_t written_commit; /* the newest; 0: none under this assignment */
     int64_t claimed_next;
     int64_t claimed_as_of_ms;
     uint64_t claim_mark; /* claims of earlier marks speak of another log */
@@ -295,6 +300,7 @@ struct fcap_pipeline {
     bool draining;
     bool gave_up;             /* a drain ran into its deadline; no step since */
     bool flush_all;           /* the next commit writes every changed record */
+    bool hurries;             /* the next commit does not wait for its interval */
     uint64_t part_serial;     /* numbers the chunk parts being written */
     struct fcap_buffer key;   /* scratch */
     struct fcap_buffer value; /* scratch */
@@ -409,6 +415,11 @@ void push_send(struct fcap_pipeline *pipeline);
 void push_close_mark(struct fcap_pipeline *pipeline);
 void push_settle_marks(struct fcap_pipeline *pipeline);
 bool push_epoch(struct fcap_task *task);
+/* What Redis should hold of one user x window: SET with its value, or UNLINK when nothing counts;
+ * *ret_newest_ms is the time that the key lives by. Key and value lie in the pipeline's scratch;
+ * `id` is the user's, whose record need not be a cached one. */
+void push_build(struct fcap_task *task, const struct fcap_user *user, struct fcap_bytes id,
+                size_t window, struct fcap_push *push, int64_t *ret_newest_ms, bool *ret_cut);
 void push_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer);
 void queue_remove(struct push_queue *queue, struct fcap_user *user);
 
@@ -420,6 +431,13 @@ void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
 enum fcap_status gate_begin_look(struct fcap_task *task);
 void gate_drop_look(struct fcap_task *task);
+/* Everything is shown once more, from now on. */
+void gate_rebuild(struct fcap_task *task);
+/* A user is shown once more, and again when a late writer may have come in between. */
+void gate_rebuild_user(struct fcap_task *task, struct fcap_user *user);
+uint32_t gate_windows_served(const struct fcap_task *task);
+/* Those of which the connected Redis holds everything. */
+uint32_t gate_windows_projected(const struct fcap_task *task);
 
 /* commit.c */
 enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);
@@ -449,5 +467,11 @@ void log_settle(struct fcap_task *task, int64_t timestamp_ms);
 
 /* redo.c */
 enum fcap_status redo_task(struct fcap_task *task);
+
+/* inspect.c */
+/* The user's newest record: the cached one, else what the store holds, read into `stored`, which is
+ * cleared by the caller. NULL: it cannot be read. *ret_known: a record is there. */
+struct fcap_user *inspect_user(struct fcap_task *task, struct fcap_bytes id,
+                               struct fcap_user *stored, bool *ret_known);
 
 #endif

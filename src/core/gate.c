@@ -251,7 +251,7 @@ enum fcap_status gate_answered(struct fcap_pipeline *pipeline)
 
 /* --- complete projections --- */
 
-static uint32_t windows_to_serve(const struct fcap_task *task)
+uint32_t gate_windows_served(const struct fcap_task *task)
 {
     uint32_t mask = 0;
     for (size_t i = 0; i < task->meta.window_count; i++) {
@@ -262,15 +262,21 @@ static uint32_t windows_to_serve(const struct fcap_task *task)
     return mask;
 }
 
-static uint32_t windows_missing(const struct fcap_task *task)
+uint32_t gate_windows_projected(const struct fcap_task *task)
 {
+    const struct fcap_sink_identity *identity = &task->pipeline->sink_state.identity;
     uint32_t mask = 0;
-    for (size_t i = 0; i < task->meta.window_count; i++) {
-        if (!is_same(&task->meta.windows[i].projected_to, &task->pipeline->sink_state.identity)) {
+    for (size_t i = 0; i < task->meta.window_count && is_known(identity); i++) {
+        if (is_same(&task->meta.windows[i].projected_to, identity)) {
             mask |= 1u << i;
         }
     }
-    return mask & windows_to_serve(task);
+    return mask;
+}
+
+static uint32_t windows_missing(const struct fcap_task *task)
+{
+    return gate_windows_served(task) & ~gate_windows_projected(task);
 }
 
 static void begin_full(struct fcap_task *task, uint32_t windows)
@@ -280,6 +286,7 @@ static void begin_full(struct fcap_task *task, uint32_t windows)
     full->active = true;
     full->scanned = false;
     full->windows = windows;
+    full->users = 0;
     full->identity = pipeline->sink_state.identity;
     fcap_buffer_clear(&full->next_key);
     fcap_key_user(&full->next_key, task->partition, FCAP_BYTES_NONE);
@@ -288,6 +295,7 @@ static void begin_full(struct fcap_task *task, uint32_t windows)
         struct fcap_user *user = pipeline->cache.slots[i].user;
         if (user != NULL && user->task == task && (user->stamp == 0 || user->encoded_round != 0)) {
             push_mark(user, windows, QUEUE_SECOND); /* The scan of the store may not meet it. */
+            full->users++;
         }
     }
     FCAP_POINT(full_begun);
@@ -325,6 +333,7 @@ static bool scan_user(void *context, struct fcap_bytes key, struct fcap_bytes va
     fcap_buffer_put_bytes(&task->full.next_key, key);
     fcap_buffer_put_u8(&task->full.next_key, 0); /* The next possible key. */
     scan->left--;
+    task->full.users++;
     FCAP_POINT(full_queued);
     return scan->status == FCAP_OK && scan->left > 0;
 }
@@ -361,7 +370,7 @@ static enum fcap_status full_step(struct fcap_task *task)
     }
     if (!full->active) {
         uint32_t windows = windows_missing(task);
-        if (windows == 0) {
+        if (windows == 0 || task->written_commit < task->rebuild_from) {
             return FCAP_OK;
         }
         begin_full(task, windows);
@@ -378,10 +387,43 @@ static enum fcap_status full_step(struct fcap_task *task)
                 task->meta.windows[i].shown = true;
             }
         }
+        task->rebuild &= ~full->windows;
         full->active = false;
         pipeline->changed = true;
     }
     return FCAP_OK;
+}
+
+/* Another hand may have changed any key. Nothing is begun before the state remembers what was asked
+ * for, so that a crash in the middle loses nothing. */
+void gate_rebuild(struct fcap_task *task)
+{
+    struct fcap_meta *meta = &task->meta;
+    for (size_t i = 0; i < meta->window_count; i++) {
+        meta->windows[i].projected_to = (struct fcap_sink_identity){0};
+    }
+    task->rebuild = (1u << meta->window_count) - 1;
+    task->rebuild_from = task->open_commit;
+    if (!FCAP_MUTANT(REBUILD)) {
+        task->full.active = false; /* What it has shown may have been changed since. */
+    }
+    task->pipeline->changed = true;
+    task->pipeline->hurries = true;
+}
+
+void gate_rebuild_user(struct fcap_task *task, struct fcap_user *user)
+{
+    struct second_look *second = &task->second;
+    const struct fcap_pipeline *pipeline = task->pipeline;
+    push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_SECOND);
+    if (task->gate_open) {
+        gate_remember(task, user);
+        if (!second->armed) {
+            second->armed = true;
+            second->all = false;
+            second->due_ms = pipeline->monotonic_ms + pipeline->settings.session_timeout_ms;
+        }
+    }
 }
 
 /* An old owner may have woken up after the gate opened and sent what lay in its socket: the users
@@ -400,7 +442,7 @@ static enum fcap_status second_look(struct fcap_task *task)
     enum fcap_status status = FCAP_OK;
     if (!FCAP_MUTANT(SECOND_LOOK)) {
         if (second->all) {
-            begin_full(task, windows_to_serve(task));
+            begin_full(task, gate_windows_served(task));
         }
         status = show_remembered(task);
     }

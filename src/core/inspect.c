@@ -4,16 +4,17 @@
 #include "fcap/key.h"
 #include "fcap/value.h"
 
-/* The user's newest record: the cached one, else what the store holds, read into `stored`. It must
- * not get into the cache: an empty record of a user who belongs to another partition would be shown
- * with the next full projection, as an UNLINK of keys that the other partition has just set. */
-static struct fcap_user *peek(struct fcap_task *task, struct fcap_bytes id,
-                              struct fcap_user *stored)
+/* It must not get into the cache: an empty record of a user who belongs to another partition would
+ * be shown with the next full projection, as an UNLINK of keys that the other partition has just
+ * set. */
+struct fcap_user *inspect_user(struct fcap_task *task, struct fcap_bytes id,
+                               struct fcap_user *stored, bool *ret_known)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     struct fcap_store *store = pipeline->ports.store;
     struct fcap_user *user =
         fcap_cache_find(&pipeline->cache, task, fcap_cache_hash(task->partition, id), id);
+    *ret_known = user != NULL;
     if (user != NULL) {
         return user;
     }
@@ -32,6 +33,7 @@ static struct fcap_user *peek(struct fcap_task *task, struct fcap_bytes id,
     if (status == FCAP_OK && found) {
         status = fcap_user_decode(stored, &task->numbers, fcap_buffer_bytes(&pipeline->value));
     }
+    *ret_known = found;
     return status == FCAP_OK ? stored : NULL;
 }
 
@@ -43,7 +45,8 @@ bool fcap_pipeline_inspect(struct fcap_pipeline *pipeline, int32_t partition,
     if (task == NULL || window >= task->meta.window_count) {
         return false;
     }
-    const struct fcap_user *found = peek(task, user, &stored);
+    bool is_known;
+    const struct fcap_user *found = inspect_user(task, user, &stored, &is_known);
     if (found != NULL) {
         bool cut;
         bool partial = found->partial_newest_ms > cursor_of(task, window);

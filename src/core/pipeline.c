@@ -553,12 +553,8 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
         if (task_window_ready(task, i)) {
             report->ready_mask |= 1u << i;
         }
-        if (task->gate_open &&
-            memcmp(&task->meta.windows[i].projected_to, &pipeline->sink_state.identity,
-                   sizeof pipeline->sink_state.identity) == 0) {
-            report->projected_mask |= 1u << i;
-        }
     }
+    report->projected_mask = task->gate_open ? gate_windows_projected(task) : 0;
 }
 
 void fcap_pipeline_report(struct fcap_pipeline *pipeline,

@@ -197,43 +197,55 @@ static bool may_be_foreign(const struct fcap_task *task)
            pipeline->monotonic_ms < task->second.due_ms + pipeline->settings.session_timeout_ms;
 }
 
-/* Fills the push of one user x window; false when nothing needs to be sent. */
-static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
+void push_build(struct fcap_task *task, const struct fcap_user *user, struct fcap_bytes id,
+                size_t window, struct fcap_push *push, int64_t *ret_newest_ms, bool *ret_cut)
 {
-    struct fcap_task *task = user->task;
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_settings *settings = &pipeline->settings;
     const struct fcap_window_meta *meta = &task->meta.windows[window];
-    if (!task_window_served(task, window)) {
-        return false; /* A complete projection follows when it is ready. */
-    }
     bool partial = user->partial_newest_ms > cursor_of(task, window);
     int64_t newest = user->newest_ms;
     if (partial && user->partial_newest_ms > newest) {
         newest = user->partial_newest_ms;
     }
-    bool cut = false;
     fcap_buffer_clear(&pipeline->key);
     fcap_buffer_clear(&pipeline->value);
+    *ret_cut = false;
     bool any =
         fcap_value_build(user, settings->window_count, window, &task->ads, task->meta.clock_ms,
-                         partial, settings->value_bytes, &pipeline->value, &cut);
+                         partial, settings->value_bytes, &pipeline->value, ret_cut);
     if (!partial && !any) {
         newest = user->erased_until_ms > newest ? user->erased_until_ms : newest;
-        bool has_passed =
-            newest == FCAP_TIME_NONE || newest + meta->length_ms <= safe_now(pipeline) - 1000;
-        if ((has_passed && !may_be_foreign(task)) || FCAP_MUTANT(PXAT_ONLY)) {
-            return false; /* Its PXAT has passed: the key is gone by itself. */
-        }
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
     } else {
-        FCAP_COUNT(pipeline->counters.values_cut, cut);
         *push = (struct fcap_push){.kind = FCAP_PUSH_SET};
         push->value = fcap_buffer_bytes(&pipeline->value);
         push->expire_at_ms = newest + meta->length_ms - (FCAP_MUTANT(PXAT_PLUS_ONE) ? 0 : 1);
     }
-    fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
+    *ret_newest_ms = newest;
+    fcap_key_build(&pipeline->key_template, id, meta->name, &pipeline->key);
     push->key = fcap_buffer_bytes(&pipeline->key);
+}
+
+/* Fills the push of one user x window; false when nothing needs to be sent. */
+static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
+{
+    struct fcap_task *task = user->task;
+    struct fcap_pipeline *pipeline = task->pipeline;
+    int64_t newest;
+    bool cut;
+    if (!task_window_served(task, window)) {
+        return false; /* A complete projection follows when it is ready. */
+    }
+    push_build(task, user, fcap_user_id(user), window, push, &newest, &cut);
+    if (push->kind == FCAP_PUSH_UNLINK) {
+        bool has_passed =
+            newest == FCAP_TIME_NONE ||
+            newest + task->meta.windows[window].length_ms <= safe_now(pipeline) - 1000;
+        /* Its PXAT has passed: the key is gone by itself. */
+        return !((has_passed && !may_be_foreign(task)) || FCAP_MUTANT(PXAT_ONLY));
+    }
+    FCAP_COUNT(pipeline->counters.values_cut, cut);
     return true;
 }
 

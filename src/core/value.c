@@ -111,6 +111,78 @@ void fcap_key_build(const struct fcap_key_template *template, struct fcap_bytes 
     }
 }
 
+static int hex_of(uint8_t digit)
+{
+    return digit >= '0' && digit <= '9'   ? digit - '0'
+           : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+                                          : -1;
+}
+
+static bool put_decoded(struct fcap_buffer *buffer, struct fcap_bytes text)
+{
+    for (size_t i = 0; i < text.size; i++) {
+        uint8_t byte = text.data[i];
+        if (byte == '%') {
+            int high = i + 2 < text.size ? hex_of(text.data[i + 1]) : -1;
+            int low = i + 2 < text.size ? hex_of(text.data[i + 2]) : -1;
+            if (high < 0 || low < 0) {
+                return false;
+            }
+            byte = (uint8_t)(high * 16 + low);
+            i += 2;
+        }
+        fcap_buffer_put_u8(buffer, byte);
+    }
+    return text.size > 0;
+}
+
+bool fcap_key_parse(const struct fcap_key_template *template, struct fcap_bytes key,
+                    const char *window, struct fcap_buffer *user)
+{
+    struct fcap_buffer around = {0}; /* Prefix and suffix, then the key again. */
+    size_t prefix = 0;
+    size_t users = 0;
+    for (size_t i = 0; i < template->part_count; i++) {
+        const struct fcap_key_part *part = &template->parts[i];
+        if (part->kind == FCAP_KEY_USER) {
+            prefix = around.size;
+            users++;
+        } else if (part->kind == FCAP_KEY_LITERAL) {
+            fcap_buffer_put(&around, template->text.data + part->offset, part->size);
+        } else {
+            fcap_buffer_put_text(&around, window);
+        }
+    }
+    fcap_buffer_clear(user);
+    bool is_ours = users == 1 && key.size > around.size;
+    if (is_ours) {
+        struct fcap_bytes text = {key.data + prefix, key.size - around.size};
+        is_ours = put_decoded(user, text);
+        fcap_buffer_clear(&around);
+        fcap_key_build(template, fcap_buffer_bytes(user), window, &around);
+        is_ours = is_ours && fcap_bytes_equal(fcap_buffer_bytes(&around), key);
+    }
+    fcap_buffer_done(&around);
+    return is_ours;
+}
+
+void fcap_key_match(const struct fcap_key_template *template, struct fcap_buffer *pattern)
+{
+    for (size_t i = 0; i < template->part_count; i++) {
+        const struct fcap_key_part *part = &template->parts[i];
+        for (size_t k = 0; part->kind == FCAP_KEY_LITERAL && k < part->size; k++) {
+            uint8_t byte = template->text.data[part->offset + k];
+            if (strchr("*?[]\\^-", byte) != NULL) {
+                fcap_buffer_put_u8(pattern, '\\');
+            }
+            fcap_buffer_put_u8(pattern, byte);
+        }
+        if (part->kind != FCAP_KEY_LITERAL) {
+            fcap_buffer_put_u8(pattern, '*');
+        }
+    }
+}
+
 static const char value_end[] = "},\"partial\":true}";
 
 /* Room for one ad's text of usual length, its count and a comma. */

@@ -324,6 +324,22 @@ bool fcap_fake_redis_get(struct fcap_fake_redis *redis, struct fcap_bytes key,
     return true;
 }
 
+bool fcap_fake_redis_spoil(struct fcap_fake_redis *redis, struct fcap_bytes key,
+                           struct fcap_bytes value)
+{
+    struct fcap_fake_key **at = find_key(&redis->keys, key, server_ms(redis));
+    struct fcap_fake_key *found = *at;
+    if (found != NULL && value.data == NULL) {
+        *at = found->next;
+        free_key(found);
+        redis->keys.count--;
+    } else if (found != NULL) {
+        fcap_buffer_clear(&found->value);
+        fcap_buffer_put_bytes(&found->value, value);
+    }
+    return found != NULL;
+}
+
 void fcap_fake_redis_visit(struct fcap_fake_redis *redis,
                            void (*visit)(void *context, struct fcap_bytes key,
                                          struct fcap_bytes value, int64_t expire_at_ms),

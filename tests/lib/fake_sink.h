@@ -115,6 +115,10 @@ size_t fcap_fake_redis_abandoned(const struct fcap_fake_redis *redis);
  * the server's next change. */
 bool fcap_fake_redis_get(struct fcap_fake_redis *redis, struct fcap_bytes key,
                          struct fcap_bytes *ret_value, int64_t *ret_expire_at_ms);
+/* Another hand: replaces the value and leaves the expiry, or deletes the key (value absent). False:
+ * it is not there. */
+bool fcap_fake_redis_spoil(struct fcap_fake_redis *redis, struct fcap_bytes key,
+                           struct fcap_bytes value);
 /* Every key that a client sees now, each once, in no meant but a repeatable order. */
 void fcap_fake_redis_visit(struct fcap_fake_redis *redis,
                            void (*visit)(void *context, struct fcap_bytes key,

@@ -100,7 +100,8 @@
     X(UNLINK,               "UNLINK sent")                                                       \
     X(GAP,                  "gaps")                                                              \
     X(OTHER_LOG,            "states that met another log, or less of theirs")                    \
-    X(ADS_LIMIT,            "records beyond the limit of ads")
+    X(ADS_LIMIT,            "records beyond the limit of ads")                                    \
+    X(REBUILT,              "partitions rebuilt after another hand had changed keys")
 /* clang-format on */
 
 enum sim_fault {
@@ -350,6 +351,10 @@ struct sim_world {
     int64_t revised_next[SIM_USERS_MAX];
     int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
     size_t step;
+
+    uint64_t hand_random;               /* of sim_rebuild.c */
+    bool spoilt[SIM_PARTITIONS_MAX];    /* another hand has changed keys: they may be wrong */
+    uint64_t asked[SIM_PARTITIONS_MAX]; /* for a rebuild: this assignment */
 };
 
 /* --- sim.c: life --- */
@@ -447,6 +452,9 @@ void sim_hooks_init(struct sim_world *world, int process);
 void sim_sink_faults(struct sim_world *world, struct sim_worker *worker);
 void sim_end_faults(struct sim_world *world);
 void sim_time_faults(struct sim_world *world); /* spells that end */
+
+/* --- sim_rebuild.c --- */
+void sim_rebuild(struct sim_world *world);
 
 /* --- sim_phases.c --- */
 /* Runs one seed through all phases; false: it failed, and world->reason says why. */

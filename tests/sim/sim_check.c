@@ -447,9 +447,9 @@ void sim_check_claims(struct sim_worker *worker)
     for (int user = 0; user < world->plan.users; user++) {
         int partition = sim_partition_of(world, user);
         struct fcap_task_report report;
-        if (!worker->tasks[partition].known || !is_owner(worker, partition) ||
-            !sim_report(worker, partition, &report) || report.claimed_next < 0 ||
-            is_disturbed(worker, partition)) {
+        if (world->spoilt[partition] || !worker->tasks[partition].known ||
+            !is_owner(worker, partition) || !sim_report(worker, partition, &report) ||
+            report.claimed_next < 0 || is_disturbed(worker, partition)) {
             continue;
         }
         struct range range = {report.claimed_as_of_ms, report.clock_ms, report.claimed_next,
@@ -512,7 +512,7 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
             return; /* Redis may show what another process made of newer records. */
         }
     }
-    if (is_disturbed(worker, partition)) {
+    if (is_disturbed(worker, partition) || world->spoilt[partition]) {
         return;
     }
     for (int user = partition; user < world->plan.users; user += world->plan.partitions) {

@@ -45,6 +45,7 @@ static void be_safe(struct sim_world *world)
         sim_time_faults(world);
         sim_coordinate(world);
         sim_fault(world);
+        sim_rebuild(world);
         act(world);
         check_now_and_then(world);
     }
@@ -114,6 +115,9 @@ static const char *why_not(struct sim_world *world)
         if (world->owner[p] < 0) {
             return "a partition has no owner";
         }
+        if (world->spoilt[p]) {
+            return "a rebuild is not done";
+        }
     }
     for (int i = 0; i < world->worker_count; i++) {
         const char *why = why_not_settled(world, &world->workers[i]);
@@ -128,6 +132,7 @@ static void step_all(struct sim_world *world)
 {
     sim_time_faults(world);
     sim_coordinate(world);
+    sim_rebuild(world);
     for (int i = 0; i < world->worker_count; i++) {
         sim_step_worker(world, &world->workers[i]);
     }

@@ -248,10 +248,42 @@ static void test_cut(void **state)
     fcap_buffer_done(&full);
 }
 
+static void test_a_key_tells_whose_it_is(void **state)
+{
+    static const char *const ids[] = {"u1", "a{b}", "100%", "x:1h", "{", "\xc3\xa9", "a\nb"};
+    static const char *const foreign[] = {
+        "fc:{u1}:2h",  "fc:{}:1h",     "fc:{a%zz}:1h", "fc:{a%7}:1h",
+        "fc:{a}b}:1h", "fc:{a%41}:1h", "other",        ""};
+    struct fcap_key_template template;
+    struct fcap_buffer key = {0};
+    struct fcap_buffer user = {0};
+    (void)state;
+    assert_int_equal(fcap_key_template_init(&template, "fc:{%u}:%w", "p", NULL), FCAP_OK);
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        fcap_buffer_clear(&key);
+        fcap_key_build(&template, fcap_bytes_of(ids[i]), "1h", &key);
+        assert_true(fcap_key_parse(&template, fcap_buffer_bytes(&key), "1h", &user));
+        assert_true(fcap_bytes_equal(fcap_buffer_bytes(&user), fcap_bytes_of(ids[i])));
+        assert_false(fcap_key_parse(&template, fcap_buffer_bytes(&key), "h", &user));
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        assert_false(fcap_key_parse(&template, fcap_bytes_of(foreign[i]), "1h", &user));
+    }
+    fcap_key_template_done(&template);
+    assert_int_equal(fcap_key_template_init(&template, "%p*[%w]?%u", "p", NULL), FCAP_OK);
+    fcap_buffer_clear(&key);
+    fcap_key_match(&template, &key);
+    assert_true(fcap_bytes_equal(fcap_buffer_bytes(&key), fcap_bytes_of("p\\*\\[*\\]\\?*")));
+    fcap_key_template_done(&template);
+    fcap_buffer_done(&key);
+    fcap_buffer_done(&user);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_a_key_tells_whose_it_is),
         cmocka_unit_test(test_key_errors),
         cmocka_unit_test_setup_teardown(test_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_documented, set_up, tear_down),
