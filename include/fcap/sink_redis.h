@@ -233,6 +233,10 @@ const char *fcap_sink_redis_error_cure(enum fcap_sink_redis_error error);
 const char *fcap_sink_redis_need_command(enum fcap_sink_redis_need need);
 const char *fcap_sink_redis_need_promise(enum fcap_sink_redis_need need);
 
+/* Which Redis has this run id ("": hidden) and this text in fc:id. Pure. */
+void fcap_sink_redis_identity(const char *run_id, struct fcap_bytes sentinel,
+                              struct fcap_sink_identity *ret_identity);
+
 /* The kind of a server's error reply (without the '-'). Pure. */
 enum fcap_sink_redis_error fcap_sink_redis_error_of(const char *text, size_t size);
 

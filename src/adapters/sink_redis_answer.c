@@ -88,20 +88,26 @@ static void time_arrived(struct sink_redis *sink)
     sink->now.state.time_known = true;
 }
 
+void fcap_sink_redis_identity(const char *run_id, struct fcap_bytes sentinel,
+                              struct fcap_sink_identity *ret_identity)
+{
+    struct fcap_buffer text = {0};
+    fcap_buffer_put_text(&text, run_id);
+    fcap_buffer_put_u8(&text, '\n');
+    fcap_buffer_put_bytes(&text, sentinel);
+    uint64_t halves[2] = {fcap_hash64(fcap_buffer_bytes(&text), 1),
+                          fcap_hash64(fcap_buffer_bytes(&text), 2) | 1}; /* never all zero */
+    fcap_buffer_done(&text);
+    for (size_t i = 0; i < sizeof ret_identity->bytes; i++) {
+        ret_identity->bytes[i] = (uint8_t)(halves[i / 8] >> (56 - 8 * (i % 8)));
+    }
+}
+
 static void identity_arrived(struct sink_redis *sink)
 {
     struct fcap_sink_identity identity = {{0}};
     if (sink->reply.type == REDIS_REPLY_STRING) {
-        struct fcap_buffer text = {0};
-        fcap_buffer_put_text(&text, sink->run_id);
-        fcap_buffer_put_u8(&text, '\n');
-        fcap_buffer_put(&text, sink->reply.text.data, sink->reply.text.size);
-        uint64_t halves[2] = {fcap_hash64(fcap_buffer_bytes(&text), 1),
-                              fcap_hash64(fcap_buffer_bytes(&text), 2) | 1}; /* never all zero */
-        fcap_buffer_done(&text);
-        for (size_t i = 0; i < sizeof identity.bytes; i++) {
-            identity.bytes[i] = (uint8_t)(halves[i / 8] >> (56 - 8 * (i % 8)));
-        }
+        fcap_sink_redis_identity(sink->run_id, fcap_buffer_bytes(&sink->reply.text), &identity);
     }
     static const struct fcap_sink_identity unknown;
     struct fcap_sink_identity *known = &sink->now.state.identity;

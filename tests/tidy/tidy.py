@@ -17,7 +17,7 @@ TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "bench", "
 OWNERS = [
     (r"librdkafka/|rdkafka", r"src/(adapters/(source_|dead_letters_)?kafka|lab/)"),
     (r"rocksdb/", r"src/adapters/store_rocksdb"),
-    (r"hiredis", r"src/(adapters/sink_redis|lab/)"),
+    (r"hiredis", r"src/(adapters/(sink_redis|redis_)|lab/)"),
     (r"yaml\.h", r"src/adapters/config_"),
     (r"yajl/", r"src/(adapters/decode_yajl|demo/json)"),
     (r"yyjson\.h", r"src/adapters/decode_yyjson"),
