@@ -28,6 +28,11 @@ struct fcap_http_request; /* Valid during the handler. */
  * handler. */
 const char *fcap_http_query(const struct fcap_http_request *request, const char *name);
 
+/* The same with its size: a value may hold NUL (%00), where the text above ends. False when absent;
+ * a bare name gives no bytes. Valid during the handler. */
+bool fcap_http_query_bytes(const struct fcap_http_request *request, const char *name,
+                           struct fcap_bytes *ret_value);
+
 struct fcap_http_response {
     int status;               /* 200 before the handler is called */
     const char *content_type; /* "text/plain; charset=utf-8" before; static text */

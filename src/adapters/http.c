@@ -60,16 +60,25 @@ static int64_t monotonic_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-const char *fcap_http_query(const struct fcap_http_request *request, const char *name)
+bool fcap_http_query_bytes(const struct fcap_http_request *request, const char *name,
+                           struct fcap_bytes *ret_value)
 {
     const char *value = NULL;
     size_t size = 0;
     enum MHD_Result found = MHD_lookup_connection_value_n(
         request->connection, MHD_GET_ARGUMENT_KIND, name, strlen(name), &value, &size);
     if (found != MHD_YES) {
-        return NULL;
+        return false;
     }
-    return value == NULL ? "" : value;
+    *ret_value =
+        value == NULL ? fcap_bytes_of("") : (struct fcap_bytes){(const uint8_t *)value, size};
+    return true;
+}
+
+const char *fcap_http_query(const struct fcap_http_request *request, const char *name)
+{
+    struct fcap_bytes value; /* A NUL follows it, as the library promises. */
+    return fcap_http_query_bytes(request, name, &value) ? (const char *)value.data : NULL;
 }
 
 /* --- answers -------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Questions about one user to running workers: asked by the HTTP thread, answered by the workers,
- * because only they know the newest counts.
+/* Questions to running workers, and orders: asked by the HTTP thread, answered by the workers,
+ * because only they know the newest counts and may touch their pipelines.
  *
  * One question at a time. Thread rule: ask from one thread; pending and answer from workers. */
 #ifndef FCAP_DAEMON_QUESTIONS_H
@@ -12,11 +12,33 @@ struct fcap_questions;
 struct fcap_questions *fcap_questions_open(size_t workers);
 void fcap_questions_close(struct fcap_questions *questions);
 
-/* Appends to `answer` {"user":..,"partitions":[{"partition":p,"windows":{"1d":<value>,..}}]},
- * where a value is what Redis would get. partition -1: every partition that counts something for
- * the user. False: a worker did not answer within timeout_ms, or none is running; nothing is
- * appended. */
-bool fcap_questions_ask(struct fcap_questions *questions, int32_t partition, struct fcap_bytes user,
+/* What can be asked, and what each partition that is meant appends to the answer. */
+enum fcap_question_kind {
+    /* {"partition":p,"windows":{"1d":<value>,..}},  where a value is what Redis would get; with
+     * partition -1 only those that count something for the user. */
+    FCAP_ASK_INSPECT,
+    /* Shows everything, or the user, once more, and says what is to come, each that does:
+     * {"partition":p,"gate":"open","windows":["1d",..],"users":n}, */
+    FCAP_ASK_REBUILD,
+    /* The same by each that is not done with it. */
+    FCAP_ASK_PROGRESS,
+    /* A block of fcap_pipeline_values(), `argument` is its `after`; of one partition. */
+    FCAP_ASK_VALUES,
+    /* Blocks of fcap_pipeline_values_user(); `argument` holds users, each be16 size, bytes; none: a
+     * block without entries for each partition. */
+    FCAP_ASK_USERS,
+};
+
+struct fcap_question {
+    enum fcap_question_kind kind;
+    int32_t partition;          /* -1: every one */
+    struct fcap_bytes user;     /* size 0: everything (REBUILD, PROGRESS) */
+    struct fcap_bytes argument; /* VALUES, USERS */
+};
+
+/* Appends the workers' answers. All borrowed for the call. False: a worker did not answer within
+ * timeout_ms, or none is running; nothing is appended. */
+bool fcap_questions_ask(struct fcap_questions *questions, const struct fcap_question *question,
                         int timeout_ms, struct fcap_buffer *answer);
 
 /* Answers what is asked, on the worker's thread: cheap when nothing is. `view` names the worker's

@@ -5,14 +5,15 @@
 #include "fcap/clock_os.h"
 #include "fcap/http.h"
 #include "fcap/log.h"
-#include "fcap/utf8.h"
 #include "health.h"
 #include "page.h"
+#include "rebuild_pages.h"
+#include "requests.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUTES 6
+#define ROUTES 9
 #define JSON   "application/json; charset=utf-8"
 
 struct fcap_server {
@@ -110,62 +111,35 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
     fcap_page_build(&page, &response->body);
 }
 
-static void refuse(struct fcap_http_response *response, int status, const char *text)
-{
-    response->status = status;
-    fcap_buffer_put_text(&response->body, text);
-}
-
-/* How much of the text, from its start, is whole characters of UTF-8. */
-static size_t utf8_size(struct fcap_bytes text)
-{
-    size_t size = 0;
-    while (size < text.size) {
-        size_t sequence = fcap_utf8_sequence(text.data + size, text.size - size);
-        if (sequence == 0) {
-            break;
-        }
-        size += sequence;
-    }
-    return size;
-}
-
 static void serve_inspect(void *context, const struct fcap_http_request *request,
                           struct fcap_http_response *response)
 {
     struct fcap_server *server = context;
-    const char *user = fcap_http_query(request, "user");
-    const char *text = fcap_http_query(request, "partition");
-    long partition = -1;
-    if (user == NULL || user[0] == '\0') {
-        refuse(response, 400, "inspect: ?user= is due\n");
+    struct fcap_question question = {.kind = FCAP_ASK_INSPECT};
+    struct fcap_buffer parts = {0};
+    if (!fcap_request_user(request, true, response, &question.user) ||
+        !fcap_request_partition(request, response, &question.partition)) {
         return;
     }
-    if (utf8_size(fcap_bytes_of(user)) != strlen(user)) {
-        refuse(response, 400, "inspect: user is not UTF-8; no counted event has such an id\n");
-        return;
+    if (fcap_questions_ask(server->settings.questions, &question, FCAP_INSPECT_TIMEOUT_MS,
+                           &parts)) {
+        response->content_type = JSON;
+        fcap_buffer_put_text(&response->body, "{\"user\":\"");
+        fcap_json_escape(&response->body, question.user);
+        fcap_buffer_put_text(&response->body, "\",\"partitions\":[");
+        fcap_buffer_put(&response->body, parts.data, parts.size > 0 ? parts.size - 1 : 0);
+        fcap_buffer_put_text(&response->body, "]}\n");
+    } else {
+        fcap_request_refuse(response, 503, "inspect: no worker can answer now; see /readyz\n");
     }
-    if (text != NULL && text[0] != '\0') {
-        char *end;
-        partition = strtol(text, &end, 10);
-        if (*end != '\0' || partition < 0 || partition > INT32_MAX) {
-            refuse(response, 400, "inspect: partition is a number of 0 or more\n");
-            return;
-        }
-    }
-    response->content_type = JSON;
-    if (!fcap_questions_ask(server->settings.questions, (int32_t)partition, fcap_bytes_of(user),
-                            FCAP_INSPECT_TIMEOUT_MS, &response->body)) {
-        response->content_type = "text/plain; charset=utf-8";
-        refuse(response, 503, "inspect: no worker can answer now; see /readyz\n");
-    }
+    fcap_buffer_done(&parts);
 }
 
 static void put_hot_user(size_t worker, const struct fcap_hot_user *user, struct fcap_buffer *body)
 {
     bool is_cut = user->size > FCAP_HOT_USER_BYTES;
     struct fcap_bytes id = {user->bytes, is_cut ? FCAP_HOT_USER_BYTES : user->size};
-    id.size = utf8_size(id); /* The cut may be within a character. */
+    id.size = fcap_request_utf8_size(id); /* The cut may be within a character. */
     fcap_buffer_put_text(body, "{\"worker\":");
     fcap_buffer_put_decimal(body, (int64_t)worker);
     fcap_buffer_put_text(body, ",\"partition\":");
@@ -228,6 +202,9 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
         {"GET", "/metrics", false, serve_metrics, server},
         {"GET", "/inspect", true, serve_inspect, server},
         {"GET", "/hot-users", true, serve_hot_users, server},
+        {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions},
+        {"GET", "/rebuild", true, fcap_serve_rebuild_progress, settings->questions},
+        {"GET", "/values", true, fcap_serve_values, settings->questions},
     };
     memcpy(server->routes, routes, sizeof routes);
     struct fcap_http_settings http = {settings->config->http.listen,

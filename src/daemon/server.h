@@ -1,5 +1,5 @@
 /* The daemon's HTTP pages. Open to all: /livez /readyz /status /metrics; with the bearer token of
- * http.token_file: /inspect?user=U[&partition=P] and /hot-users.
+ * http.token_file: /inspect?user=U[&partition=P], /hot-users, /rebuild and /values.
  *
  * Thread rule: open and close from main; pages are made on the HTTP thread from what others
  * publish. */
@@ -11,7 +11,7 @@
 #include "fcap/store_rocksdb.h"
 #include "questions.h"
 
-/* How long /inspect waits for the workers. */
+/* How long /inspect, /rebuild and /values wait for the workers. */
 #define FCAP_INSPECT_TIMEOUT_MS 5000
 
 struct fcap_server_settings {

@@ -132,7 +132,8 @@ int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int daemon_process_get(struct daemon_process *process, const char *path, const char *token)
+static int request_page(struct daemon_process *process, const char *method, const char *path,
+                        const char *token)
 {
     char request[1024];
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -143,7 +144,7 @@ int daemon_process_get(struct daemon_process *process, const char *path, const c
     int code = 0;
     lab_check(connection >= 0);
     (void)setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    int size = snprintf(request, sizeof request, "GET %s HTTP/1.0\r\n%s%s%s\r\n", path,
+    int size = snprintf(request, sizeof request, "%s %s HTTP/1.0\r\n%s%s%s\r\n", method, path,
                         token == NULL ? "" : "Authorization: Bearer ", token == NULL ? "" : token,
                         token == NULL ? "" : "\r\n");
     if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0 &&
@@ -158,6 +159,16 @@ int daemon_process_get(struct daemon_process *process, const char *path, const c
     }
     (void)close(connection);
     return code;
+}
+
+int daemon_process_get(struct daemon_process *process, const char *path, const char *token)
+{
+    return request_page(process, "GET", path, token);
+}
+
+int daemon_process_post(struct daemon_process *process, const char *path, const char *token)
+{
+    return request_page(process, "POST", path, token);
 }
 
 double daemon_process_sample(const struct daemon_process *process, const char *name,

@@ -32,6 +32,8 @@ int daemon_process_wait(struct daemon_process *process, int64_t timeout_ms);
 
 /* GETs a page; the HTTP status, 0 when nobody answers. The body is process->text. */
 int daemon_process_get(struct daemon_process *process, const char *path, const char *token);
+/* The same by POST, without a body. */
+int daemon_process_post(struct daemon_process *process, const char *path, const char *token);
 /* The value of a sample, summed over its labels; -1 when the page has none of that name. */
 double daemon_process_metric(struct daemon_process *process, const char *name);
 /* The same of the page that was got last, over the samples whose labels hold `label`, such as

@@ -256,6 +256,11 @@ static void check_eyes(void)
         {"\1PUT /metrics HTTP/1.1\n\r\n", "HTTP/1.1 405 "},
         {"\1GET /status HTTP/1.1\n\r\n", "HTTP/1.1 200 "},
         {"\1GET /nothing HTTP/1.1\n\r\n", "HTTP/1.1 404 "},
+        {"\1POST /rebuild HTTP/1.1\nAuthorization: Bearer \1\r\n\r\n", "HTTP/1.1 202 "},
+        {"\1POST /rebuild HTTP/1.1\n\r\n", "HTTP/1.1 401 "},
+        {"\1GET /rebuild HTTP/1.1\nAuthorization: Bearer \1\r\n\r\n", "HTTP/1.1 200 "},
+        {"\1GET /values HTTP/1.1\nAuthorization: Bearer \1\r\n\r\n", "HTTP/1.1 200 "},
+        {"\1GET /values?users=00 HTTP/1.1\n\r\n", "HTTP/1.1 401 "},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         struct fcap_buffer answer = {0};
