@@ -22,6 +22,8 @@ static const struct fcap_command commands[] = {
      FCAP_TAKES_CONFIG | FCAP_TAKES_OFFLINE | FCAP_TAKES_EFFECTIVE, fcap_command_check},
     {"inspect", "show what the state holds, and one user's counts",
      FCAP_TAKES_CONFIG | FCAP_TAKES_USER | FCAP_TAKES_PARTITION, fcap_command_inspect},
+    {"rebuild", "write Redis anew from the state, or compare the two",
+     FCAP_TAKES_CONFIG | FCAP_TAKES_USER | FCAP_TAKES_VERIFY, fcap_command_rebuild},
     {"demo", "run it all in a small world of its own, watch it, recount every key", FCAP_TAKES_REST,
      fcap_command_demo},
     {"version", "show the versions of this program and its libraries", 0, fcap_command_version},

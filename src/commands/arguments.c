@@ -49,6 +49,13 @@ static bool take_effective(struct fcap_arguments *arguments, const char *text)
     return true;
 }
 
+static bool take_verify(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_verify = true;
+    return true;
+}
+
 static bool take_user(struct fcap_arguments *arguments, const char *text)
 {
     arguments->user = text;
@@ -109,6 +116,7 @@ static const struct option {
     {FCAP_TAKES_OFFLINE, "--offline", NULL, take_offline},
     {FCAP_TAKES_EFFECTIVE, "--effective", NULL, take_effective},
     {FCAP_TAKES_USER, "--user", "ID", take_user},
+    {FCAP_TAKES_VERIFY, "--verify", NULL, take_verify},
     {FCAP_TAKES_PARTITION, "--partition", "N", take_partition},
     {FCAP_TAKES_BACKFILL, "--windows", "NAMES", take_windows},
     {FCAP_TAKES_BACKFILL, "--spill", "DIR", take_spill},

@@ -119,19 +119,29 @@ static bool exchange(int connection, const struct fcap_buffer *request, struct f
 static enum fcap_status take_answer(struct fcap_buffer *answer, int *ret_code,
                                     struct fcap_buffer *ret_body, struct fcap_error *error)
 {
+    static const char length_name[] = "\r\nContent-Length: ";
+    size_t size = answer->size;
     fcap_buffer_put_u8(answer, 0);
     char *text = (char *)answer->data;
     char *body = strstr(text, "\r\n\r\n");
-    if (strncmp(text, "HTTP/1.", 7) != 0 || answer->size < 13 || body == NULL) {
+    if (strncmp(text, "HTTP/1.", 7) != 0 || size < 12 || body == NULL) {
         return fcap_error_set(error, FCAP_UNAVAILABLE, "http.listen: no HTTP answer");
     }
     *ret_code = (int)strtol(text + 9, NULL, 10);
-    fcap_buffer_put_text(ret_body, body + 4);
+    body += 4;
+    size -= (size_t)(body - text);
+    const char *length = strstr(text, length_name);
+    if (length != NULL && length < body &&
+        strtoull(length + sizeof length_name - 1, NULL, 10) != size) {
+        return fcap_error_set(error, FCAP_UNAVAILABLE, "http.listen: the answer was cut short");
+    }
+    fcap_buffer_put(ret_body, body, size);
     return FCAP_OK;
 }
 
-enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, int *ret_code,
-                          struct fcap_buffer *ret_body, struct fcap_error *error)
+static enum fcap_status ask_by(const struct fcap_config *config, const char *method,
+                               const char *path, int *ret_code, struct fcap_buffer *ret_body,
+                               struct fcap_error *error)
 {
     char token[4096];
     struct fcap_buffer request = {0};
@@ -146,7 +156,7 @@ enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, in
                               config->http.listen, strerror(errno));
     }
     /* HTTP/1.0: the end of the connection is the end of the body. */
-    fcap_buffer_put_text(&request, "GET ");
+    fcap_buffer_put_text(&request, method);
     fcap_buffer_put_text(&request, path);
     fcap_buffer_put_text(&request, " HTTP/1.0\r\n");
     if (has_token) {
@@ -166,4 +176,16 @@ enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, in
     fcap_buffer_done(&request);
     fcap_buffer_done(&answer);
     return status;
+}
+
+enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, int *ret_code,
+                          struct fcap_buffer *ret_body, struct fcap_error *error)
+{
+    return ask_by(config, "GET ", path, ret_code, ret_body, error);
+}
+
+enum fcap_status fcap_ask_post(const struct fcap_config *config, const char *path, int *ret_code,
+                               struct fcap_buffer *ret_body, struct fcap_error *error)
+{
+    return ask_by(config, "POST ", path, ret_code, ret_body, error);
 }

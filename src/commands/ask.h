@@ -1,4 +1,4 @@
-/* One GET to a running daemon on this machine. Thread rule: main only. */
+/* One request to a running daemon on this machine. Thread rule: main only. */
 #ifndef FCAP_COMMANDS_ASK_H
 #define FCAP_COMMANDS_ASK_H
 
@@ -9,6 +9,11 @@
  * UNAVAILABLE: nobody answers; CONFIG: http.listen is off. */
 enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, int *ret_code,
                           struct fcap_buffer *ret_body, struct fcap_error *error) FCAP_MUST_USE;
+
+/* The same by POST, without a body. */
+enum fcap_status fcap_ask_post(const struct fcap_config *config, const char *path, int *ret_code,
+                               struct fcap_buffer *ret_body,
+                               struct fcap_error *error) FCAP_MUST_USE;
 
 /* Appends `text` so that it may stand in a query. */
 void fcap_ask_escape(struct fcap_buffer *buffer, const char *text);

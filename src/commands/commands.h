@@ -20,6 +20,7 @@ struct fcap_arguments {
     int32_t partition;   /* --partition; -1: all */
     bool is_offline;     /* --offline */
     bool is_effective;   /* --effective */
+    bool is_verify;      /* --verify */
     const char *windows; /* --windows; NULL: all */
     const char *spill;   /* --spill; NULL: where the state lies */
     int64_t patience_ms; /* --patience */
@@ -37,6 +38,7 @@ enum {
     FCAP_TAKES_USER = 16,
     FCAP_TAKES_PARTITION = 32,
     FCAP_TAKES_BACKFILL = 64, /* --windows, --spill, --patience, --no-tty */
+    FCAP_TAKES_VERIFY = 128,
 };
 
 struct fcap_command {
@@ -61,6 +63,7 @@ struct fcap_daemon_result fcap_command_run(const struct fcap_arguments *argument
 struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_rebuild(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_demo(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_version(const struct fcap_arguments *arguments);
 

@@ -5,7 +5,6 @@
 #include "daemon/readiness.h"
 #include "fcap/ads.h"
 #include "fcap/clock_os.h"
-#include "fcap/key.h"
 #include "state.h"
 
 #include <inttypes.h>
@@ -152,21 +151,6 @@ static bool print_user(const struct fcap_config *config, const struct fcap_state
     return counts && !*ret_failed;
 }
 
-/* Loading a partition may take long: only those that can know the user are loaded. */
-static bool may_know(const struct fcap_state *state, const struct fcap_state_partition *partition,
-                     struct fcap_bytes user)
-{
-    struct fcap_buffer key = {0};
-    struct fcap_buffer value = {0};
-    bool is_found = true;
-    fcap_key_user(&key, partition->partition, user);
-    enum fcap_status status = state->store->ops->get(state->store, FCAP_FAMILY_USERS,
-                                                     fcap_buffer_bytes(&key), &value, &is_found);
-    fcap_buffer_done(&key);
-    fcap_buffer_done(&value);
-    return status != FCAP_OK || is_found || partition->meta.redo_from <= partition->meta.commit;
-}
-
 static int inspect_stopped(const struct fcap_config *config, const struct fcap_arguments *arguments)
 {
     struct fcap_state state;
@@ -195,7 +179,7 @@ static int inspect_stopped(const struct fcap_config *config, const struct fcap_a
             const struct fcap_state_partition *partition = &state.partitions[i];
             bool is_meant =
                 arguments->partition < 0 || arguments->partition == partition->partition;
-            if (is_meant && may_know(&state, partition, user)) {
+            if (is_meant && fcap_state_may_know(&state, partition, user)) {
                 (void)printf(is_first ? "\n " : ",\n ");
                 is_first = !print_user(config, &state, partition->partition, user, &has_failed);
             }

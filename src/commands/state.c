@@ -79,15 +79,17 @@ static enum fcap_status read_lost(const struct fcap_state *state)
     return status;
 }
 
-enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
-                                 struct fcap_error *error)
+static enum fcap_status open_state(const struct fcap_config *config, bool is_writable,
+                                   struct fcap_state *ret_state, struct fcap_error *error)
 {
     struct fcap_store_settings settings;
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
     struct fcap_state state = {0};
     struct collect collect = {&state, FCAP_OK};
     fcap_compose_store(config, &plan, &settings);
-    enum fcap_status status = fcap_store_rocksdb_open_read_only(&settings, &state.db, error);
+    enum fcap_status status = is_writable
+                                  ? fcap_store_rocksdb_open(&settings, &state.db, error)
+                                  : fcap_store_rocksdb_open_read_only(&settings, &state.db, error);
     if (status != FCAP_OK) {
         return status;
     }
@@ -103,6 +105,18 @@ enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_s
     }
     *ret_state = state;
     return FCAP_OK;
+}
+
+enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
+                                 struct fcap_error *error)
+{
+    return open_state(config, false, ret_state, error);
+}
+
+enum fcap_status fcap_state_open_writable(const struct fcap_config *config,
+                                          struct fcap_state *ret_state, struct fcap_error *error)
+{
+    return open_state(config, true, ret_state, error);
 }
 
 void fcap_state_close(struct fcap_state *state)
@@ -122,4 +136,18 @@ size_t fcap_state_count_window(const struct fcap_state *state, int64_t length_ms
         }
     }
     return count;
+}
+
+bool fcap_state_may_know(const struct fcap_state *state,
+                         const struct fcap_state_partition *partition, struct fcap_bytes user)
+{
+    struct fcap_buffer key = {0};
+    struct fcap_buffer value = {0};
+    bool is_found = true;
+    fcap_key_user(&key, partition->partition, user);
+    enum fcap_status status = state->store->ops->get(state->store, FCAP_FAMILY_USERS,
+                                                     fcap_buffer_bytes(&key), &value, &is_found);
+    fcap_buffer_done(&key);
+    fcap_buffer_done(&value);
+    return status != FCAP_OK || is_found || partition->meta.redo_from <= partition->meta.commit;
 }

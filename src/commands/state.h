@@ -1,4 +1,4 @@
-/* A look at the state without changing it: is there one, is it in use, what do its partitions say.
+/* A look at the state: is there one, is it in use, what do its partitions say.
  * Thread rule: main only. */
 #ifndef FCAP_COMMANDS_STATE_H
 #define FCAP_COMMANDS_STATE_H
@@ -35,7 +35,15 @@ struct fcap_state {
  * to fcap_state_close(). Statuses as fcap_store_rocksdb_open_read_only, and FORMAT or CORRUPT. */
 enum fcap_status fcap_state_open(const struct fcap_config *config, struct fcap_state *ret_state,
                                  struct fcap_error *error) FCAP_MUST_USE;
+/* The same for writing, under the directory's lock. LOCKED: a process holds it. */
+enum fcap_status fcap_state_open_writable(const struct fcap_config *config,
+                                          struct fcap_state *ret_state,
+                                          struct fcap_error *error) FCAP_MUST_USE;
 void fcap_state_close(struct fcap_state *state);
+
+/* Whether the partition may hold a record of the user: loading one may take long. */
+bool fcap_state_may_know(const struct fcap_state *state,
+                         const struct fcap_state_partition *partition, struct fcap_bytes user);
 
 /* How many partitions hold a window of this length. */
 size_t fcap_state_count_window(const struct fcap_state *state, int64_t length_ms);

@@ -1,0 +1,176 @@
+/* Keys of our pattern that no user accounts for: all keys of the database are walked over. */
+#include "verify_internal.h"
+
+#include "fcap/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ASK_BYTES 8000
+
+struct unknown {
+    struct verify *verify;
+    struct fcap_buffer keys;  /* be16 size, bytes of the key; be16 size, bytes of its user */
+    struct fcap_buffer known; /* users, be16 size, bytes: those that some partition knows */
+};
+
+static void put_sized(struct fcap_buffer *buffer, struct fcap_bytes bytes)
+{
+    fcap_buffer_put_be16(buffer, (uint16_t)bytes.size);
+    fcap_buffer_put_bytes(buffer, bytes);
+}
+
+static struct fcap_bytes take_sized(struct fcap_reader *reader)
+{
+    return fcap_reader_take(reader, fcap_reader_be16(reader));
+}
+
+static void take_key(void *context, struct fcap_bytes key)
+{
+    struct unknown *unknown = context;
+    const struct fcap_config *config = unknown->verify->config;
+    struct fcap_buffer user = {0};
+    for (size_t i = 0; i < config->windows_count && key.size <= UINT16_MAX; i++) {
+        if (fcap_key_parse(&unknown->verify->keys, key, config->windows[i].name, &user)) {
+            put_sized(&unknown->keys, key);
+            put_sized(&unknown->keys, fcap_buffer_bytes(&user));
+            break;
+        }
+    }
+    fcap_buffer_done(&user);
+}
+
+static enum fcap_status ask_for(struct unknown *unknown, struct fcap_buffer *users)
+{
+    struct fcap_buffer blocks = {0};
+    struct fcap_values values;
+    enum fcap_status status = fcap_verify_source_users(
+        unknown->verify->source, fcap_buffer_bytes(users), &blocks, &unknown->verify->error);
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&blocks));
+    while (status == FCAP_OK && fcap_values_read(&reader, &values)) {
+        struct fcap_values_entry entry;
+        if (fcap_values_next(&values, &entry)) {
+            put_sized(&unknown->known, entry.user);
+        }
+    }
+    fcap_buffer_clear(users);
+    fcap_buffer_done(&blocks);
+    return status;
+}
+
+/* Fills `known` for the users of `keys`. */
+static enum fcap_status ask(struct unknown *unknown)
+{
+    struct fcap_buffer users = {0};
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&unknown->keys));
+    enum fcap_status status = FCAP_OK;
+    fcap_buffer_clear(&unknown->known);
+    while (fcap_reader_left(&reader) > 0 && status == FCAP_OK) {
+        (void)take_sized(&reader); /* The key. */
+        put_sized(&users, take_sized(&reader));
+        if (users.size >= ASK_BYTES || fcap_reader_left(&reader) == 0) {
+            status = ask_for(unknown, &users);
+        }
+    }
+    fcap_buffer_done(&users);
+    return status;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return fcap_bytes_compare(*(const struct fcap_bytes *)a, *(const struct fcap_bytes *)b);
+}
+
+/* Leaves in `keys` only those whose user is not in `known`. */
+static void keep_unknown(struct unknown *unknown)
+{
+    struct fcap_buffer kept = {0};
+    size_t count = 0;
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&unknown->known));
+    struct fcap_bytes *known = calloc(unknown->known.size / 3 + 1, sizeof *known);
+    FCAP_ASSERT(known != NULL);
+    while (fcap_reader_left(&reader) > 0) {
+        known[count++] = take_sized(&reader); /* Two bytes and at least one. */
+    }
+    qsort(known, count, sizeof *known, compare);
+    reader = fcap_reader_of(fcap_buffer_bytes(&unknown->keys));
+    while (fcap_reader_left(&reader) > 0) {
+        struct fcap_bytes key = take_sized(&reader);
+        struct fcap_bytes user = take_sized(&reader);
+        if (bsearch(&user, known, count, sizeof *known, compare) == NULL) {
+            put_sized(&kept, key);
+            put_sized(&kept, user);
+        }
+    }
+    free(known);
+    fcap_buffer_done(&unknown->keys);
+    unknown->keys = kept;
+}
+
+/* Those of `keys` that are still there; some expire meanwhile. `lines` gets one for each. */
+static enum fcap_status keep_present(struct unknown *unknown, struct fcap_buffer *lines,
+                                     size_t *ret_count)
+{
+    struct verify *verify = unknown->verify;
+    struct fcap_buffer kept = {0};
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&unknown->keys));
+    enum fcap_status status = FCAP_OK;
+    fcap_buffer_clear(lines);
+    *ret_count = 0;
+    while (fcap_reader_left(&reader) > 0 && status == FCAP_OK) {
+        struct fcap_redis_seen seen;
+        int64_t redis_ms;
+        struct fcap_bytes key = take_sized(&reader);
+        struct fcap_bytes user = take_sized(&reader);
+        status = fcap_redis_client_read(verify->client, &key, 1, &seen, &redis_ms, &verify->error);
+        if (status == FCAP_OK && seen.is_there) {
+            put_sized(&kept, key);
+            put_sized(&kept, user);
+            verify_put_line(lines, key, "is of a user whom the state does not know", &seen, NULL);
+            ++*ret_count;
+        }
+    }
+    fcap_buffer_done(&unknown->keys);
+    unknown->keys = kept;
+    return status;
+}
+
+/* Unknown before and after it was seen: no event has made it in between. */
+static enum fcap_status judge(struct unknown *unknown)
+{
+    struct fcap_buffer lines = {0};
+    size_t count = 0;
+    enum fcap_status status = ask(unknown);
+    for (int i = 0; i < 2 && status == FCAP_OK; i++) {
+        keep_unknown(unknown);
+        status = keep_present(unknown, &lines, &count);
+        if (status == FCAP_OK && i == 0 && count > 0) {
+            status = ask(unknown);
+        }
+    }
+    if (status == FCAP_OK && count > 0) {
+        verify_report(unknown->verify, &lines, count);
+        unknown->verify->unknown += count;
+    }
+    fcap_buffer_done(&lines);
+    fcap_buffer_clear(&unknown->keys);
+    return status;
+}
+
+enum fcap_status verify_unknown_keys(struct verify *verify)
+{
+    struct unknown unknown = {.verify = verify};
+    struct fcap_buffer pattern = {0};
+    uint64_t cursor = 0;
+    enum fcap_status status;
+    fcap_key_match(&verify->keys, &pattern);
+    do {
+        status = fcap_redis_client_scan(verify->client, fcap_buffer_bytes(&pattern), &cursor,
+                                        take_key, &unknown, &verify->error);
+        status = status == FCAP_OK ? judge(&unknown) : status;
+    } while (status == FCAP_OK && cursor != 0);
+    fcap_buffer_done(&pattern);
+    fcap_buffer_done(&unknown.keys);
+    fcap_buffer_done(&unknown.known);
+    return status;
+}

@@ -1,0 +1,411 @@
+/* `fcapd rebuild` on a real broker and a real Redis: what another hand has done to keys is found
+ * and mended, with the daemon running, stopped, under load, killed in the middle, and not where
+ * another owner is at work. */
+#include "run_fixture.h"
+#include "lab/lab.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define START_MS   60000
+#define APPLIED_MS 60000
+#define STOP_MS    30000
+#define LAG_MS     1500
+#define TOKEN      "secret-token"
+#define DIFFERS    1
+#define TEMPORARY  75
+
+static struct run_fixture fixture;
+
+static const struct run_window windows[] = {
+    {"5s", 5000}, {"1h", 3600000}, {"2h", 7200000}, {NULL, 0}};
+static const char *const verify[] = {"--verify", NULL};
+
+static int setup(void **unused)
+{
+    (void)unused;
+    run_fixture_init(&fixture, "[5s, 1h, 2h]", windows, "shutdown:\n  deadline: 10s\n");
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    run_fixture_done(&fixture);
+    return 0;
+}
+
+static void start(void)
+{
+    daemon_process_start(&fixture.process, NULL);
+    daemon_process_await(&fixture.process, "/readyz", 200, START_MS);
+}
+
+static void stop(void)
+{
+    daemon_process_signal(&fixture.process, SIGTERM);
+    int code = daemon_process_wait(&fixture.process, STOP_MS);
+    if (code != 0) {
+        fail_msg("exit code %d:\n%s", code, daemon_process_log(&fixture.process));
+    }
+}
+
+static void command(const char *const *arguments, int wanted)
+{
+    int code = daemon_process_command(&fixture.process, "rebuild", arguments, NULL);
+    if (code != wanted) {
+        fail_msg("rebuild gives %d, not %d:\n%s", code, wanted, fixture.process.text);
+    }
+}
+
+static void assert_says(const char *text)
+{
+    if (strstr(fixture.process.text, text) == NULL) {
+        fail_msg("\"%s\" is not in:\n%s", text, fixture.process.text);
+    }
+}
+
+static void redis(const char *text, const char *wanted)
+{
+    const char *answer = redis_server_ask(&fixture.redis, text);
+    assert_non_null(answer);
+    assert_string_equal(answer, wanted);
+}
+
+static void load(size_t count)
+{
+    run_fixture_produce(&fixture, count);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+}
+
+/* Everything that a hand can do to keys of the long windows. */
+static void spoil(void)
+{
+    redis("DEL fc:{user-1}:1h", "1");
+    redis("SET fc:{user-2}:1h {\"v\":1,\"as_of\":1,\"counts\":{\"ad-1\":999}} KEEPTTL", "OK");
+    redis("PERSIST fc:{user-3}:2h", "1");
+    redis("PEXPIREAT fc:{user-4}:2h 4000000000000", "1");
+    redis("DEL fc:{user-5}:2h", "1");
+    redis("LPUSH fc:{user-5}:2h something", "1");
+    redis("SET fc:{user-6}:1h nonsense", "OK");
+}
+
+static void check_found(void)
+{
+    command(verify, DIFFERS);
+    assert_says("fc:{user-1}:1h is absent; should be {");
+    assert_says("fc:{user-2}:1h has another value: there is {\"v\":1,\"as_of\":1,");
+    assert_says("fc:{user-3}:2h has another expiry: there is {");
+    assert_says(" for ever; should be ");
+    assert_says("fc:{user-4}:2h has another expiry: there is {");
+    assert_says("fc:{user-5}:2h is no string; should be {");
+    assert_says("fc:{user-6}:1h has another value: there is nonsense for ever");
+    assert_says(" 6 differ, of them 0 of users that the state does not know; 0 changed");
+}
+
+static void compare(size_t least)
+{
+    struct oracle_tally tally = {0};
+    run_fixture_compare(&fixture, LAG_MS, &tally);
+    run_fixture_passes(&tally, (struct oracle_minimum){least, least / 2, 0});
+}
+
+static void mend_a_running_daemon(void)
+{
+    static const char *const one[] = {"--user", "user-1", NULL};
+    static const char *const one_verify[] = {"--user", "user-1", "--verify", NULL};
+    static const char *const nobody[] = {"--user", "nobody", NULL};
+    command(verify, 0);
+    spoil();
+    check_found();
+
+    command(one_verify, DIFFERS);
+    command(one, 0);
+    command(one_verify, 0);
+    command(verify, DIFFERS);
+    assert_says(" 5 differ");
+    command(nobody, TEMPORARY);
+    assert_says("404: no partition here knows the user");
+
+    command(NULL, 0);
+    assert_says("done: Redis has acknowledged every value");
+    command(verify, 0);
+    compare(400);
+    assert_true(daemon_process_metric(&fixture.process, "fcapd_rebuilds_total") == RUN_PARTITIONS);
+
+    redis("SET fc:{nobody}:1h {\"v\":1,\"as_of\":1,\"counts\":{\"ad-1\":999}}", "OK");
+    command(verify, DIFFERS);
+    assert_says("fc:{nobody}:1h is of a user whom the state does not know: there is {");
+    assert_says(" 1 differ, of them 1 of users");
+    redis("UNLINK fc:{nobody}:1h", "1");
+    command(verify, 0);
+}
+
+static void ask_for_pages(void)
+{
+    static const char *const wrong[] = {"/rebuild?user=", "/rebuild?user=a%00b",
+                                        "/rebuild?user=%FF", "/rebuild?partition=x"};
+    struct daemon_process *process = &fixture.process;
+    double before = daemon_process_metric(process, "fcapd_rebuilds_total");
+    assert_int_equal(daemon_process_post(process, "/rebuild", NULL), 401);
+    assert_int_equal(daemon_process_post(process, "/rebuild", "wrong"), 401);
+    assert_int_equal(daemon_process_get(process, "/rebuild", NULL), 401);
+    assert_int_equal(daemon_process_get(process, "/values", NULL), 401);
+    assert_true(daemon_process_metric(process, "fcapd_rebuilds_total") == before);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(daemon_process_post(process, wrong[i], TOKEN), 400);
+    }
+    assert_int_equal(daemon_process_get(process, "/values?partition=0&after=0", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/values?users=xx", TOKEN), 400);
+    /* The NUL used to end the id: the counts of another user were shown. */
+    assert_int_equal(daemon_process_get(process, "/inspect?user=user-1%00", TOKEN), 400);
+    assert_int_equal(daemon_process_post(process, "/rebuild?partition=7", TOKEN), 404);
+    assert_int_equal(daemon_process_post(process, "/rebuild?user=nobody", TOKEN), 404);
+    assert_int_equal(daemon_process_post(process, "/values", TOKEN), 405);
+    assert_int_equal(daemon_process_post(process, "/rebuild?partition=1", TOKEN), 202);
+    assert_says(
+        "{\"partitions\":[{\"partition\":1,\"gate\":\"open\",\"windows\":[\"5s\",\"1h\",\"2h\"]");
+    assert_int_equal(daemon_process_post(process, "/rebuild", TOKEN), 202); /* Once more. */
+    assert_says("\"partition\":3");
+}
+
+static atomic_bool loading;
+
+static void *load_on(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&loading)) {
+        run_fixture_produce(&fixture, 50);
+        lab_pause_ms(5);
+    }
+    return NULL;
+}
+
+static void mend_under_load(void)
+{
+    pthread_t thread;
+    atomic_store(&loading, true);
+    assert_int_equal(pthread_create(&thread, NULL, load_on, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        spoil();
+        command(NULL, 0);
+        /* Keys that change all the while are no differences. */
+        int code = daemon_process_command(&fixture.process, "rebuild", verify, NULL);
+        if (code != 0) {
+            fail_msg("%d: %s", code, fixture.process.text);
+        }
+    }
+    atomic_store(&loading, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    command(verify, 0);
+    compare(400);
+}
+
+static void test_a_running_daemon(void **unused)
+{
+    (void)unused;
+    start();
+    load(1500);
+    mend_a_running_daemon();
+    ask_for_pages();
+    mend_under_load();
+    stop();
+}
+
+/* kill -9 of the command itself, with some of its values written. */
+static void kill_the_command(void)
+{
+    char config[128];
+    char file[128];
+    int status;
+    (void)snprintf(config, sizeof config, "%s/fcapd.yaml", fixture.process.directory);
+    (void)snprintf(file, sizeof file, "%s/stopped", fixture.process.directory);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)setenv("FCAP_STOP_AT", "full_pushed:150", 1);
+        (void)setenv("FCAP_STOP_FILE", file, 1);
+        (void)execl(FCAPD_POINTS_PROGRAM, "fcapd", "rebuild", "-c", config, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(unlink(file), 0);
+}
+
+/* As another owner leaves its traces. */
+static void meet_another_owner(void)
+{
+    redis("SET fc:meta:test:two "
+          "{\"v\":1,\"at\":1,\"partitions\":4,\"tasks\":{\"3\":{\"epoch\":1,\"ready\":[\"1h\"]}}} "
+          "EX 60",
+          "OK");
+    redis("INCR fc:epoch:test:2", "2");
+    spoil();
+    command(NULL, 0);
+    assert_says("partition 3 is left alone: instance two has it now (fc:meta)");
+    assert_says("partition 2 is left alone: its epoch in Redis is 2 and higher than the state's");
+    assert_says("done: 2 partitions written, 2 left alone");
+    command(verify, 0); /* What is ours is mended. */
+    assert_says("partition 3 is not compared: instance two has it now");
+    assert_says(" 0 differ");
+    redis("DEL fc:meta:test:two", "1");
+    redis("SET fc:epoch:test:2 1", "OK");
+    command(NULL, 0);
+    command(verify, 0);
+}
+
+static void test_a_stopped_daemon(void **unused)
+{
+    static const char *const one[] = {"--user", "user-1", NULL};
+    static const char *const one_verify[] = {"--user", "user-1", "--verify", NULL};
+    (void)unused;
+    start();
+    load(1500);
+    stop();
+    command(verify, 0);
+    meet_another_owner();
+    spoil();
+    check_found();
+    command(one, 0);
+    command(one_verify, 0);
+    command(verify, DIFFERS);
+    assert_says(" 5 differ");
+    kill_the_command();
+    redis("FLUSHALL", "OK");
+    command(NULL, 0);
+    assert_says("not be the Redis that the state was last shown to");
+    assert_says("done: 4 partitions written, 0 left alone");
+    command(verify, 0);
+    compare(400);
+
+    /* The daemon goes on from there: its epochs follow, and its Redis holds everything. */
+    start();
+    load(200);
+    assert_true(daemon_process_metric(&fixture.process, "fcapd_full_projections_total") == 0);
+    compare(400);
+    command(verify, 0);
+    stop();
+}
+
+static void await_file(const char *path)
+{
+    int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
+    while (access(path, F_OK) != 0) {
+        if (lab_monotonic_ms() >= deadline_ms) {
+            fail_msg("%s never came; log:\n%s", path, daemon_process_log(&fixture.process));
+        }
+        lab_pause_ms(10);
+    }
+}
+
+static void test_killed_in_the_middle_of_a_rebuild(void **unused)
+{
+    static const char *const points[] = {"full_pushed:60", "full_begun:1", "full_queued:20",
+                                         "full_acked:2"};
+    char file[160];
+    char at[160];
+    char proof[200];
+    struct daemon_process *process = &fixture.process;
+    (void)unused;
+    process->program = FCAPD_POINTS_PROGRAM;
+    (void)snprintf(file, sizeof file, "%s/stopped", process->directory);
+    (void)snprintf(proof, sizeof proof, "FCAP_STOP_FILE=%s", file);
+    start();
+    load(1500);
+    stop();
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        const char *const environment[] = {at, proof, NULL};
+        (void)snprintf(at, sizeof at, "FCAP_STOP_AT=%s", points[i]);
+        spoil();
+        daemon_process_start(process, environment);
+        daemon_process_await(process, "/readyz", 200, START_MS);
+        assert_int_equal(daemon_process_post(process, "/rebuild", TOKEN), 202);
+        await_file(file);
+        daemon_process_signal(process, SIGKILL);
+        assert_int_equal(daemon_process_wait(process, STOP_MS), 128 + SIGKILL);
+        assert_int_equal(unlink(file), 0);
+        start();
+        command(NULL, 0); /* Waits for what the start has begun by itself. */
+        command(verify, 0);
+        compare(400);
+        stop();
+    }
+}
+
+static void await_meta(const char *instance)
+{
+    int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
+    const char *meta;
+    while ((meta = redis_server_ask(&fixture.redis, "GET fc:meta:test:%s", instance)) == NULL ||
+           strstr(meta, "\"3\":{") == NULL) {
+        if (lab_monotonic_ms() >= deadline_ms) {
+            fail_msg("fc:meta: %s", meta == NULL ? "absent" : meta);
+        }
+        lab_pause_ms(50);
+    }
+}
+
+static void test_another_owner_keeps_its_keys(void **unused)
+{
+    char yaml[4096];
+    struct daemon_process other = {0};
+    (void)unused;
+    start();
+    load(1000);
+    stop();
+    run_fixture_yaml(&fixture, "two", "[5s, 1h, 2h]", "", yaml, sizeof yaml);
+    daemon_process_init(&other, FCAPD_PROGRAM, yaml);
+    daemon_process_start(&other, NULL);
+    daemon_process_await(&other, "/readyz", 200, START_MS);
+    run_fixture_produce(&fixture, 500);
+    await_meta("two");
+    command(NULL, TEMPORARY);
+    assert_says("partition 0 is left alone: instance two has it now (fc:meta)");
+    assert_says("done: 0 partitions written, 4 left alone");
+    command(verify, TEMPORARY);
+    assert_says("partition 3 is not compared: ");
+    daemon_process_signal(&other, SIGKILL);
+    assert_int_equal(daemon_process_wait(&other, STOP_MS), 128 + SIGKILL);
+    (void)redis_server_ask(&fixture.redis, "DEL fc:meta:test:two");
+    command(NULL, TEMPORARY); /* It is newer, dead or alive. */
+    assert_says("and higher than the state's");
+    daemon_process_done(&other);
+    start();
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    compare(400);
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest reduced[] = {
+        cmocka_unit_test_setup_teardown(test_a_running_daemon, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_stopped_daemon, setup, teardown),
+    };
+    const struct CMUnitTest more[] = {
+        /* Each takes some starts. */
+        cmocka_unit_test_setup_teardown(test_killed_in_the_middle_of_a_rebuild, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_owner_keeps_its_keys, setup, teardown),
+    };
+    const char *full = getenv("FCAP_TEST_FULL");
+    bool is_full = full != NULL && strcmp(full, "1") == 0;
+    (void)kafka_test_brokers(); /* Skips the program when there is none. */
+    int failed = cmocka_run_group_tests_name("rebuild", reduced, NULL, NULL);
+    return is_full ? failed + cmocka_run_group_tests_name("rebuild, killed", more, NULL, NULL)
+                   : failed;
+}
