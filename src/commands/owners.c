@@ -90,11 +90,12 @@ static enum fcap_status judge_epoch(struct judging *judging, struct fcap_redis_c
         refuse(verdict,
                "its gate has never been open, so nothing of it was shown yet; start `run`%s", "");
     } else if (verdict->found > partition->meta.epoch) {
-        refuse(verdict,
-               "its epoch in Redis is %s and higher than the state's: another owner has had it "
-               "since, or this one was killed when it had just opened; start `run`, which reads on "
-               "and writes Redis itself",
-               text);
+        refuse(
+            verdict,
+            "its epoch in Redis is %s and higher than the state's: another owner has had it "
+            "since, backfill has claimed it, or this one was killed when it had just opened; start "
+            "`run`, which reads on and writes Redis itself",
+            text);
     }
     return FCAP_OK;
 }

@@ -20,10 +20,11 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUNDS    30 /* in which a user that changes all the while is looked at */
-#define PAUSE_MS  20
-#define ASK_BYTES 8000 /* of users in one request */
-#define SHOWN     300  /* bytes of a value in a line */
+#define ROUNDS     30 /* in which a user that changes all the while is looked at */
+#define PAUSE_MS   20
+#define BETWEEN_MS 5    /* two blocks of a running daemon */
+#define ASK_BYTES  8000 /* of users in one request */
+#define SHOWN      300  /* bytes of a value in a line */
 
 /* --- lines --- */
 
@@ -333,6 +334,10 @@ static enum fcap_status verify_partition(struct verify *verify, int32_t partitio
             break;
         }
         status = status == FCAP_OK ? verify_blocks(verify, &blocks) : status;
+        if (status == FCAP_OK && fcap_verify_source_is_running(verify->source)) {
+            /* The worker has other things to do. */
+            (void)nanosleep(&(struct timespec){.tv_nsec = BETWEEN_MS * 1000000L}, NULL);
+        }
         if (status == FCAP_OK) {
             is_done = values.next.size == 0;
             fcap_buffer_clear(&after);

@@ -2,6 +2,7 @@
  * and mended, with the daemon running, stopped, under load, killed in the middle, and not where
  * another owner is at work. */
 #include "run_fixture.h"
+#include "lab/claims.h"
 #include "lab/lab.h"
 
 #include <pthread.h>
@@ -224,8 +225,8 @@ static void test_a_running_daemon(void **unused)
     stop();
 }
 
-/* kill -9 of the command itself, with some of its values written. */
-static void kill_the_command(void)
+/* Starts the command, and waits until it stands still with some of its values written. */
+static pid_t stop_the_command(void)
 {
     char config[128];
     char file[128];
@@ -242,9 +243,16 @@ static void kill_the_command(void)
     }
     assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
     assert_true(WIFSTOPPED(status));
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(unlink(file), 0);
+    return pid;
+}
+
+static int end_the_command(pid_t pid, int number)
+{
+    int status;
+    assert_int_equal(kill(pid, number), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 /* As another owner leaves its traces. */
@@ -285,7 +293,7 @@ static void test_a_stopped_daemon(void **unused)
     command(one_verify, 0);
     command(verify, DIFFERS);
     assert_says(" 5 differ");
-    kill_the_command();
+    assert_int_equal(end_the_command(stop_the_command(), SIGKILL), 128 + SIGKILL);
     redis("FLUSHALL", "OK");
     command(NULL, 0);
     assert_says("not be the Redis that the state was last shown to");
@@ -347,12 +355,17 @@ static void test_killed_in_the_middle_of_a_rebuild(void **unused)
     }
 }
 
-static void await_meta(const char *instance)
+/* Waits until instance two has applied everything. */
+static void await_other(void)
 {
     int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
-    const char *meta;
-    while ((meta = redis_server_ask(&fixture.redis, "GET fc:meta:test:%s", instance)) == NULL ||
-           strstr(meta, "\"3\":{") == NULL) {
+    for (int32_t i = 0; i < RUN_PARTITIONS;) {
+        struct claim claim;
+        const char *meta = redis_server_ask(&fixture.redis, "GET fc:meta:test:two");
+        if (claim_read(meta, i, &claim) && claim.next >= fixture.next[i]) {
+            i++;
+            continue;
+        }
         if (lab_monotonic_ms() >= deadline_ms) {
             fail_msg("fc:meta: %s", meta == NULL ? "absent" : meta);
         }
@@ -360,20 +373,42 @@ static void await_meta(const char *instance)
     }
 }
 
-static void test_another_owner_keeps_its_keys(void **unused)
+static void start_other(struct daemon_process *other)
 {
     char yaml[4096];
+    run_fixture_yaml(&fixture, "two", "[5s, 1h, 2h]", "", yaml, sizeof yaml);
+    daemon_process_init(other, FCAPD_PROGRAM, yaml);
+    daemon_process_start(other, NULL);
+    daemon_process_await(other, "/readyz", 200, START_MS);
+    run_fixture_produce(&fixture, 500);
+    await_other();
+}
+
+/* What the command has in its hands is older than what the owner has shown. */
+static void test_another_owner_comes_in_the_middle(void **unused)
+{
     struct daemon_process other = {0};
     (void)unused;
     start();
     load(1000);
     stop();
-    run_fixture_yaml(&fixture, "two", "[5s, 1h, 2h]", "", yaml, sizeof yaml);
-    daemon_process_init(&other, FCAPD_PROGRAM, yaml);
-    daemon_process_start(&other, NULL);
-    daemon_process_await(&other, "/readyz", 200, START_MS);
-    run_fixture_produce(&fixture, 500);
-    await_meta("two");
+    pid_t pid = stop_the_command();
+    start_other(&other);
+    assert_int_equal(end_the_command(pid, SIGCONT), 0); /* One partition was written before. */
+    compare(400);
+    daemon_process_signal(&other, SIGTERM);
+    assert_int_equal(daemon_process_wait(&other, STOP_MS), 0);
+    daemon_process_done(&other);
+}
+
+static void test_another_owner_keeps_its_keys(void **unused)
+{
+    struct daemon_process other = {0};
+    (void)unused;
+    start();
+    load(1000);
+    stop();
+    start_other(&other);
     command(NULL, TEMPORARY);
     assert_says("partition 0 is left alone: instance two has it now (fc:meta)");
     assert_says("done: 0 partitions written, 4 left alone");
@@ -401,6 +436,7 @@ int main(void)
         /* Each takes some starts. */
         cmocka_unit_test_setup_teardown(test_killed_in_the_middle_of_a_rebuild, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_owner_keeps_its_keys, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_owner_comes_in_the_middle, setup, teardown),
     };
     const char *full = getenv("FCAP_TEST_FULL");
     bool is_full = full != NULL && strcmp(full, "1") == 0;

@@ -22,12 +22,13 @@
 
 #include <cmocka.h>
 
-#define TOPIC      "impressions"
-#define LETTERS    "letters"
-#define PARTITIONS 4
-#define USERS      120
-#define ADS        11
-#define READERS    2
+#define TOPIC         "impressions"
+#define LETTERS       "letters"
+#define PARTITIONS    4
+#define USERS         120
+#define ADS           11
+#define REBUILD_EVERY 50 /* pages */
+#define READERS       2
 
 /* Generous: a sanitizer is slow, and the machine may be busy. */
 #define READY_MS 120000
@@ -171,12 +172,25 @@ static void produce(struct world *world, size_t count)
 
 static void *read_pages(void *context)
 {
-    static const char *const pages[] = {"/metrics", "/readyz",    "/inspect?user=user-1",
-                                        "/status",  "/hot-users", "/livez"};
+    static const char *const pages[] = {"/metrics",
+                                        "/readyz",
+                                        "/inspect?user=user-1",
+                                        "/status",
+                                        "/livez",
+                                        "/hot-users",
+                                        "/rebuild",
+                                        "/values",
+                                        "/values?partition=1",
+                                        "/values?users=0006757365722d31"};
+    static const char *const orders[] = {"/rebuild?user=user-1", "/rebuild?partition=1"};
     struct reader *reader = context;
     for (size_t i = 0; __atomic_load_n(&reader->is_stopped, __ATOMIC_RELAXED) == 0; i++) {
         const char *page = pages[i % (sizeof pages / sizeof pages[0])];
         reader->good += daemon_process_get(&reader->process, page, "secret-token") == 200;
+        if (i % REBUILD_EVERY == 0) {
+            (void)daemon_process_post(&reader->process, orders[i / REBUILD_EVERY % 2],
+                                      "secret-token"); /* The partition may be elsewhere. */
+        }
         lab_pause_ms(5);
     }
     return NULL;
