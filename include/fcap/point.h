@@ -44,7 +44,7 @@
     X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")      \
     X(backfill_claimed,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "partitions are claimed, nothing is read")    \
     X(backfill_spilled,  BACKFILL,   FCAP_LEAD_BACKFILL, 2000, "a record is spilled, others are to come") \
-    X(backfill_waiting,  BACKFILL,   FCAP_LEAD_BACKFILL, 5, "all is read, owners may still show themselves")\
+    X(backfill_waiting,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "all is read, owners may still show themselves")\
     X(backfill_checking, BACKFILL,   FCAP_LEAD_BACKFILL, 1, "records are folded for nothing")             \
     X(backfill_writing,  BACKFILL,   FCAP_LEAD_BACKFILL, 4, "between two transactions, or before the first")\
     X(backfill_queued,   BACKFILL,   FCAP_LEAD_BACKFILL, 4, "within one: its SETs are sent, EXEC is not") \

@@ -2,22 +2,26 @@
 
 #include "fcap/assert.h"
 
+#include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
 static sem_t wake;
-static volatile sig_atomic_t received;
+static atomic_int received; /* Any thread may get the signal. */
 
-/* Only async-signal-safe calls. */
+/* Only async-signal-safe calls; a lock-free atomic is one. */
 static void on_stop(int number)
 {
-    if (received != 0) {
+    int code = errno;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&received, &none, number)) {
         _exit(FCAP_SIGNALS_EXIT_CODE);
     }
-    received = number;
     (void)sem_post(&wake); /* Fails only at SEM_VALUE_MAX, where nobody waits. */
+    errno = code;
 }
 
 void fcap_signals_init(void)
@@ -40,11 +44,11 @@ bool fcap_signals_wait(int timeout_ms)
         deadline.tv_sec++;
         deadline.tv_nsec -= 1000000000L;
     }
-    if (received == 0) {
+    if (atomic_load(&received) == 0) {
         /* A time-out and an interruption are as good as a wake-up. */
         (void)sem_clockwait(&wake, CLOCK_MONOTONIC, &deadline);
     }
-    return received != 0;
+    return atomic_load(&received) != 0;
 }
 
 void fcap_signals_wake(void)
@@ -54,5 +58,5 @@ void fcap_signals_wake(void)
 
 int fcap_signals_received(void)
 {
-    return received;
+    return atomic_load(&received);
 }

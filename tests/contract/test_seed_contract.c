@@ -101,6 +101,8 @@ static void fake_down(bool is_down)
 
 /* --- the adapter --- */
 
+enum { COMMAND_MS = 500 };
+
 static struct redis_server server;
 static struct fcap_seed_redis *seed;
 
@@ -112,7 +114,7 @@ static bool must_stop(void *context)
     return stop_wanted;
 }
 
-static void open_seed(const char *user, const char *password)
+static void open_seed(const char *user, const char *password, int command_timeout_ms)
 {
     struct fcap_seed_redis_settings settings = {.must_stop = must_stop};
     struct fcap_error error;
@@ -122,7 +124,7 @@ static void open_seed(const char *user, const char *password)
     settings.redis.instance = "backfill";
     settings.redis.user = user;
     settings.redis.password = password;
-    settings.redis.command_timeout_ms = 500;
+    settings.redis.command_timeout_ms = command_timeout_ms;
     settings.redis.backoff_min_ms = 5;
     stop_wanted = false;
     assert_int_equal(fcap_seed_redis_open(&settings, &seed, &error), FCAP_OK);
@@ -131,7 +133,7 @@ static void open_seed(const char *user, const char *password)
 static struct fcap_seed *real_start(void)
 {
     redis_server_start(&server, NULL);
-    open_seed(NULL, NULL);
+    open_seed(NULL, NULL, COMMAND_MS);
     return fcap_seed_redis_port(seed);
 }
 
@@ -324,12 +326,12 @@ static void test_a_lost_answer_is_counted_once(void **unused)
 static void test_it_can_be_stopped_while_it_waits(void **unused)
 {
     (void)unused;
+    fcap_seed_redis_close(seed);
+    open_seed(NULL, NULL, 10 * 60 * 1000); /* No time-out would end it. */
     assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
     redis_server_freeze(&server);
     stop_wanted = true;
-    int64_t before_ms = lab_monotonic_ms();
     assert_int_equal(look_until(FCAP_CLASS_RETRY), FCAP_UNAVAILABLE);
-    assert_true(lab_monotonic_ms() - before_ms < 400); /* Before its time-out. */
     redis_server_thaw(&server);
     stop_wanted = false;
     assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
@@ -366,7 +368,7 @@ static void test_a_missing_right_is_named(void **unused)
             redis_server_ask(&server, "ACL SETUSER %s on >secret ~fc:* +@all -%s", name, rights[i]),
             "OK");
         fcap_seed_redis_close(seed);
-        open_seed(name, "secret");
+        open_seed(name, "secret", COMMAND_MS);
         enum fcap_status status = look_until(FCAP_CLASS_FATAL);
         if (status != FCAP_CONFIG) {
             fail_msg("-%s: %s", rights[i], fcap_seed_redis_error(seed));
@@ -375,18 +377,20 @@ static void test_a_missing_right_is_named(void **unused)
         assert_non_null(strstr(fcap_seed_redis_error(seed), rights[i]));
     }
     fcap_seed_redis_close(seed);
-    open_seed("user0", "wrong");
+    open_seed("user0", "wrong", COMMAND_MS);
     assert_int_equal(look_until(FCAP_CLASS_FATAL), FCAP_CONFIG); /* No patience for that. */
 }
 
 static void test_a_cluster_is_refused(void **unused)
 {
     (void)unused;
-    static const char *const options[] = {"--cluster-enabled", "yes", NULL};
+    char port[8]; /* Its own would be beyond 65535 now and then. */
+    (void)snprintf(port, sizeof port, "%u", lab_free_port());
+    const char *const options[] = {"--cluster-enabled", "yes", "--cluster-port", port, NULL};
     real_stop();
     redis_server_start(&server, options);
     (void)redis_server_ask(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
-    open_seed(NULL, NULL);
+    open_seed(NULL, NULL, COMMAND_MS);
     assert_int_equal(look_until(FCAP_CLASS_FATAL), FCAP_CONFIG);
     assert_non_null(strstr(fcap_seed_redis_error(seed), "Redis Cluster"));
 }

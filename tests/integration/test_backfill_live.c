@@ -263,7 +263,7 @@ static void start_jobs(void)
         [JOB_REDIS_GONE] = {.stop_at = "backfill_writing:2", .arguments = {"--patience", "8"}},
         [JOB_STOP_CLAIMED] = {.stop_at = "backfill_claimed:1"},
         [JOB_STOP_READING] = {.stop_at = "backfill_spilled:500"},
-        [JOB_STOP_WAITING] = {.stop_at = "backfill_waiting:3"},
+        [JOB_STOP_WAITING] = {.stop_at = "backfill_waiting:1"},
         [JOB_STOP_CHECKING] = {.stop_at = "backfill_checking:1"},
         [JOB_STOP_WRITING] = {.stop_at = "backfill_writing:3"},
         [JOB_STOP_WITHIN] = {.stop_at = "backfill_queued:2"},

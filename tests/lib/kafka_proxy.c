@@ -266,7 +266,7 @@ static bool send_all(int socket, const uint8_t *data, size_t size)
 /* Whole frames go on; false when the connection is over. */
 static bool pass(struct kafka_proxy *proxy, struct pair *pair, bool is_request)
 {
-    static uint8_t chunk[READ_BYTES]; /* Of the one thread. */
+    static _Thread_local uint8_t chunk[READ_BYTES]; /* Each proxy has a thread. */
     struct bytes *bytes = is_request ? &pair->from_client : &pair->from_broker;
     ssize_t got = recv(is_request ? pair->client : pair->broker, chunk, sizeof chunk, 0);
     if (got <= 0) {
