@@ -33,15 +33,20 @@
     X(partition_leaving, REBALANCE,  FCAP_LEAD_JOIN,     1, "revoked, nothing is drained")                \
     X(partition_drained, REBALANCE,  FCAP_LEAD_JOIN,     1, "drained, nothing is dropped")                \
     X(partition_dropped, REBALANCE,  FCAP_LEAD_JOIN,     1, "dropped, the group has no answer yet")       \
-    X(full_begun,        PROJECTION, FCAP_LEAD_EMPTY,    1, "a complete projection begins")               \
-    X(full_queued,       PROJECTION, FCAP_LEAD_EMPTY,  150, "so many users are queued for it")            \
-    X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY,  150, "so many of its values are handed over")      \
-    X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY,    2, "all is acknowledged, the state doesn't say") \
+    X(full_begun,        PROJECTION, FCAP_LEAD_EMPTY | FCAP_LEAD_HISTORY,   1, "a complete projection begins")    \
+    X(full_queued,       PROJECTION, FCAP_LEAD_EMPTY | FCAP_LEAD_HISTORY, 150, "so many users are queued for it") \
+    X(full_pushed,       PROJECTION, FCAP_LEAD_EMPTY | FCAP_LEAD_HISTORY, 150, "so many of its values are handed over") \
+    X(full_acked,        PROJECTION, FCAP_LEAD_EMPTY | FCAP_LEAD_HISTORY,   2, "all is acknowledged, the state doesn't say") \
+    X(history_counted,   LOAD,       FCAP_LEAD_HISTORY, 9000, "a record is counted, its gate is closed")   \
+    X(history_expired,   LOAD,       FCAP_LEAD_HISTORY,  100, "an event has left, its gate is closed")    \
+    X(history_encoded,   LOAD,       FCAP_LEAD_HISTORY,    3, "events are encoded, their gate is closed") \
+    X(history_reached,   LOAD,       FCAP_LEAD_HISTORY,    6, "the end is reached, the gate is closed")   \
+    X(epoch_asked,       LOAD,       FCAP_LEAD_HISTORY,    6, "an epoch is asked for, there is no answer") \
     X(state_opened,      START,      FCAP_LEAD_START,    1, "the store is open, no worker runs")          \
     X(task_redone,       START,      FCAP_LEAD_CRASH,    2, "between two commits of redo")                \
     X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 2, "a partition's state is loaded") \
-    X(gate_opening,      START,      FCAP_LEAD_START,    2, "the next step would open a gate")            \
-    X(gate_opened,       START,      FCAP_LEAD_START,    2, "a gate is open, nothing has passed it")      \
+    X(gate_opening,      START,      FCAP_LEAD_START | FCAP_LEAD_HISTORY, 2, "the next step would open a gate") \
+    X(gate_opened,       START,      FCAP_LEAD_START | FCAP_LEAD_HISTORY, 2, "a gate is open, nothing has passed it") \
     X(backfill_claimed,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "partitions are claimed, nothing is read")    \
     X(backfill_spilled,  BACKFILL,   FCAP_LEAD_BACKFILL, 2000, "a record is spilled, others are to come") \
     X(backfill_waiting,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "all is read, owners may still show themselves")\
@@ -58,10 +63,11 @@
 #define FCAP_LEAD_JOIN  8  /* another member joins the group */
 #define FCAP_LEAD_LEAVE 16 /* another member leaves it */
 #define FCAP_LEAD_EMPTY 32 /* Redis comes back empty or old */
-
+#define FCAP_LEAD_DAEMON 63 /* any of these: what test_torture.c does */
 /* None of a daemon's: `fcapd backfill` gets there. */
 #define FCAP_LEAD_BACKFILL 64
-#define FCAP_LEAD_DAEMON   63
+/* It starts with nothing and reads a long history. */
+#define FCAP_LEAD_HISTORY 128
 
 enum fcap_point_phase {
     FCAP_POINT_SEND,
@@ -70,6 +76,7 @@ enum fcap_point_phase {
     FCAP_POINT_PUBLISH,
     FCAP_POINT_REBALANCE,
     FCAP_POINT_PROJECTION,
+    FCAP_POINT_LOAD,
     FCAP_POINT_START,
     FCAP_POINT_BACKFILL,
     FCAP_POINT_PHASES

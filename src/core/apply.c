@@ -361,6 +361,7 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
         }
         note_position(task, record);
         note_timestamp(pipeline, record);
+        FCAP_POINT_IF(!task->gate_open && reject == FCAP_REJECT_NONE, history_counted);
     }
     if (reject != FCAP_REJECT_NONE) {
         FCAP_COUNT(pipeline->counters.rejects[reject], 1);

@@ -287,6 +287,7 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user)
     FCAP_POINT(commit_chunks);
     encode_redo(task, commit, part);
     encode_ads(task, commit);
+    FCAP_POINT_IF(!task->gate_open && task->open_count > 0, history_encoded);
     pipeline->open_count -= task->open_count;
     task->open_count = 0;
     task->open_commit++;

@@ -74,6 +74,7 @@ static enum fcap_status take_off(struct fcap_task *task, size_t window,
         return FCAP_OK;
     }
     row[1 + window]--;
+    FCAP_POINT_IF(!task->gate_open, history_expired);
     if (row[1 + window] == 0) {
         size_t before = fcap_user_bytes(user, windows);
         fcap_user_row_trim(user, windows, row);

@@ -27,7 +27,9 @@ static bool is_same(const struct fcap_sink_identity *a, const struct fcap_sink_i
 void gate_reached(struct fcap_task *task, int64_t offset)
 {
     /* Before the source has answered, the end is not known. */
-    task->reached = task->reached || (task->started && offset >= task->end_offset);
+    bool reached = task->reached || (task->started && offset >= task->end_offset);
+    FCAP_POINT_IF(reached && !task->reached, history_reached);
+    task->reached = reached;
 }
 
 /* --- is the topic keyed by user? --- */

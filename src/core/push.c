@@ -342,6 +342,7 @@ bool push_epoch(struct fcap_task *task)
     ++*outstanding(pipeline, pipeline->mark_open);
     task->epoch_asked = true;
     task->epoch_connection = pipeline->sink_state.connection;
+    FCAP_POINT(epoch_asked);
     return true;
 }
 

@@ -95,13 +95,14 @@ static void become(const char *program, const char *const *arguments,
     _exit(127);
 }
 
-void daemon_process_start(struct daemon_process *process, const char *const *environment)
+void daemon_process_start_command(struct daemon_process *process, const char *command,
+                                  const char *const *environment)
 {
     char config[128];
     char log[128];
     (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process->directory);
     (void)snprintf(log, sizeof log, "%s/log", process->directory);
-    const char *const arguments[] = {"fcapd", "run", "-c", config, NULL};
+    const char *const arguments[] = {"fcapd", command, "-c", config, NULL};
     int output = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     lab_check(output >= 0);
     process->pid = fork();
@@ -110,6 +111,11 @@ void daemon_process_start(struct daemon_process *process, const char *const *env
         become(process->program, arguments, environment, output);
     }
     (void)close(output);
+}
+
+void daemon_process_start(struct daemon_process *process, const char *const *environment)
+{
+    daemon_process_start_command(process, "run", environment);
 }
 
 void daemon_process_signal(struct daemon_process *process, int number)

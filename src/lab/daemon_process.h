@@ -25,6 +25,9 @@ void daemon_process_done(struct daemon_process *process);
 
 /* Starts `fcapd run`. `environment`: further NAME=value, or NULL. */
 void daemon_process_start(struct daemon_process *process, const char *const *environment);
+/* The same for another command, such as "backfill", with the same configuration and log. */
+void daemon_process_start_command(struct daemon_process *process, const char *command,
+                                  const char *const *environment);
 /* Sends a signal. */
 void daemon_process_signal(struct daemon_process *process, int number);
 /* The exit code, 128 + the signal, or -1 when it still runs after timeout_ms. */

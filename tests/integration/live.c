@@ -35,7 +35,7 @@ static void write_configuration(struct live *live, struct daemon_process *proces
                                  "  topic: %s\n"
                                  "  group: %s-group\n"
                                  "%s"
-                                 "  session_timeout: 6s\n"
+                                 "  session_timeout: %s\n"
                                  "  dead_letter:\n"
                                  "    topic: %s\n"
                                  "%s"
@@ -45,6 +45,7 @@ static void write_configuration(struct live *live, struct daemon_process *proces
                                  "%s"
                                  "commit:\n"
                                  "  interval: 500ms\n"
+                                 "%s"
                                  "memory:\n"
                                  "  budget: 256MiB\n"
                                  "%s";
@@ -52,9 +53,11 @@ static void write_configuration(struct live *live, struct daemon_process *proces
     char yaml[8192];
     unsigned port = options->redis_port != 0 ? options->redis_port : live->redis.port;
     int size = snprintf(yaml, sizeof yaml, format, instance, options->workers, options->windows,
-                        kafka_test_brokers(), live->topic, live->topic, instance_id, live->letters,
-                        options->more_kafka == NULL ? "" : options->more_kafka, port,
+                        kafka_test_brokers(), live->topic, live->topic, instance_id,
+                        options->session_timeout == NULL ? "6s" : options->session_timeout,
+                        live->letters, options->more_kafka == NULL ? "" : options->more_kafka, port,
                         options->more_redis == NULL ? "" : options->more_redis,
+                        options->more_commit == NULL ? "" : options->more_commit,
                         options->more == NULL ? "" : options->more);
     assert_true(size > 0 && (size_t)size < sizeof yaml);
     daemon_process_init(process, FCAPD_PROGRAM, yaml);
@@ -179,18 +182,26 @@ int32_t live_partition(const struct live *live, const char *user)
     return (int32_t)((hash >> 8) % (uint32_t)live->options.partitions);
 }
 
-void live_send(struct live *live, const char *user, const char *ad, int64_t time_ms, const char *id)
+void live_send_event(struct live *live, const struct live_event *event)
 {
     char value[640];
-    int size = snprintf(
-        value, sizeof value, "{\"user_id\":\"%s\",\"ad_id\":\"%s\",\"ts\":%" PRId64 "%s%s%s}", user,
-        ad, time_ms, id == NULL ? "" : ",\"id\":\"", id == NULL ? "" : id, id == NULL ? "" : "\"");
+    bool has_id = event->id != NULL;
+    int size = snprintf(value, sizeof value,
+                        "{\"user_id\":\"%s\",\"ad_id\":\"%s\",\"ts\":%" PRId64 "%s%s%s}",
+                        event->user, event->ad, event->time_ms, has_id ? ",\"id\":\"" : "",
+                        has_id ? event->id : "", has_id ? "\"" : "");
     kafka_producer_send(live->producer,
-                        &(struct kafka_produce){.partition = live_partition(live, user),
-                                                .key = user,
-                                                .key_size = strlen(user),
+                        &(struct kafka_produce){.partition = live_partition(live, event->user),
+                                                .key = event->user,
+                                                .key_size = strlen(event->user),
                                                 .value = value,
-                                                .value_size = (size_t)size});
+                                                .value_size = (size_t)size,
+                                                .timestamp_ms = event->timestamp_ms});
+}
+
+void live_send(struct live *live, const char *user, const char *ad, int64_t time_ms, const char *id)
+{
+    live_send_event(live, &(struct live_event){user, ad, time_ms, id, 0});
 }
 
 void live_send_odd(struct live *live, const struct kafka_produce *record, const char *expect)
@@ -213,12 +224,18 @@ void live_send_text(struct live *live, const char *user, const char *value, cons
                   expect);
 }
 
-void live_send_tombstone(struct live *live, const char *user)
+void live_send_tombstone_at(struct live *live, const char *user, int64_t timestamp_ms)
 {
     kafka_producer_send(live->producer,
                         &(struct kafka_produce){.partition = live_partition(live, user),
                                                 .key = user,
-                                                .key_size = strlen(user)});
+                                                .key_size = strlen(user),
+                                                .timestamp_ms = timestamp_ms});
+}
+
+void live_send_tombstone(struct live *live, const char *user)
+{
+    live_send_tombstone_at(live, user, 0);
 }
 
 void live_flush(struct live *live)
@@ -353,6 +370,7 @@ void live_read(struct live *live)
             continue;
         }
         if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            until_ms = lab_monotonic_ms() + TAIL_MS; /* It goes on. */
             learn(live, message);
             left -= live->read[message->partition] == ends[message->partition];
         }

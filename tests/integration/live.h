@@ -38,6 +38,8 @@ struct live_options {
     const char *topic_config[9]; /* name, value, ..., NULL */
     const char *more_kafka;      /* YAML lines under kafka:, indented by two; NULL: none */
     const char *more_redis;      /* the same under redis: */
+    const char *more_commit;     /* the same under commit: */
+    const char *session_timeout; /* NULL: "6s" */
     const char *more;            /* YAML at the top level; NULL: none */
     uint16_t redis_port;         /* somebody else's Redis; 0: start one */
     const char *other_instance;  /* another daemon whose fc:meta speaks as well; NULL: none */
@@ -103,14 +105,24 @@ void live_stop(struct live *live);
 /* Where a user's records go. */
 int32_t live_partition(const struct live *live, const char *user);
 
-/* Queues an event, keyed by its user. `id` may be NULL. */
+/* An event as live_send_event() queues it, keyed by its user. */
+struct live_event {
+    const char *user;
+    const char *ad;
+    int64_t time_ms;      /* event time */
+    const char *id;       /* NULL: none */
+    int64_t timestamp_ms; /* the record's; 0: now */
+};
+void live_send_event(struct live *live, const struct live_event *event);
+/* The same with the record's time of now. */
 void live_send(struct live *live, const char *user, const char *ad, int64_t time_ms,
                const char *id);
 /* Queues any record, with the header test.expect. `record`: partition, key, value, time. */
 void live_send_odd(struct live *live, const struct kafka_produce *record, const char *expect);
 /* The same for a text value, keyed by `user`. */
 void live_send_text(struct live *live, const char *user, const char *value, const char *expect);
-/* Queues a null value. */
+/* Queues a null value; timestamp_ms of the record, 0: now. */
+void live_send_tombstone_at(struct live *live, const char *user, int64_t timestamp_ms);
 void live_send_tombstone(struct live *live, const char *user);
 void live_flush(struct live *live);
 

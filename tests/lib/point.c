@@ -1,7 +1,8 @@
 /* The other half of fcap/point.h, in fcapd-points alone. The environment, read once:
  *
- *   FCAP_STOP_AT=name:passes  stop at this pass of this point
- *   FCAP_STOP_FILE=path       then written: "name passes"; the proof that it was there
+ *   FCAP_STOP_AT=name:passes  stop at this pass of this point; further ones behind commas, each of
+ *                             which counts from the stop before
+ *   FCAP_STOP_FILE=path       then written, a line for each stop: "name passes"; the proof
  *   FCAP_STOP_WHEN=path       passes count from when this file exists; unset: from the start */
 #include "fcap/point.h"
 
@@ -21,15 +22,23 @@ static const char *const names[] = {
 #undef X
 };
 
-static struct {
-    enum fcap_point point; /* FCAP_POINT_COUNT: none */
+#define STOPS_MAX 8
+
+struct stop {
+    enum fcap_point point;
     long passes;
+    atomic_long passed;
+};
+
+static struct {
+    struct stop stops[STOPS_MAX];
+    size_t count;
+    atomic_size_t next; /* stops that were made */
     const char *file;
     const char *when;
-} wanted = {FCAP_POINT_COUNT, 0, NULL, NULL};
+} wanted;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool counting;
-static atomic_long passed;
 
 _Noreturn static void give_up(const char *what)
 {
@@ -37,32 +46,46 @@ _Noreturn static void give_up(const char *what)
     abort();
 }
 
+/* "name:passes", up to the next comma or the end; gives what is behind it. */
+static const char *read_stop(const char *at)
+{
+    struct stop *stop = &wanted.stops[wanted.count];
+    const char *colon = strchr(at, ':');
+    char *end = NULL;
+    for (size_t i = 0; i < FCAP_POINT_COUNT && colon != NULL; i++) {
+        if (strlen(names[i]) == (size_t)(colon - at) &&
+            strncmp(names[i], at, strlen(names[i])) == 0) {
+            stop->point = (enum fcap_point)i;
+            stop->passes = strtol(colon + 1, &end, 10);
+        }
+    }
+    if (end == NULL || stop->passes < 1 || (*end != ',' && *end != '\0')) {
+        give_up("FCAP_STOP_AT=name:passes,... is wanted");
+    }
+    wanted.count++;
+    return *end == ',' ? end + 1 : end;
+}
+
 static void read_environment(void)
 {
     const char *at = getenv("FCAP_STOP_AT");
     wanted.file = getenv("FCAP_STOP_FILE");
     wanted.when = getenv("FCAP_STOP_WHEN");
-    if (at == NULL) {
-        return;
-    }
-    const char *colon = strchr(at, ':');
-    for (size_t i = 0; i < FCAP_POINT_COUNT && colon != NULL; i++) {
-        if (strlen(names[i]) == (size_t)(colon - at) &&
-            strncmp(names[i], at, strlen(names[i])) == 0) {
-            wanted.point = (enum fcap_point)i;
-            wanted.passes = strtol(colon + 1, NULL, 10);
+    while (at != NULL && *at != '\0') {
+        if (wanted.count == STOPS_MAX || wanted.file == NULL) {
+            give_up("at most 8 stops, and FCAP_STOP_FILE");
         }
-    }
-    if (wanted.point == FCAP_POINT_COUNT || wanted.passes < 1 || wanted.file == NULL) {
-        give_up("FCAP_STOP_AT=name:passes and FCAP_STOP_FILE are wanted");
+        at = read_stop(at);
     }
 }
 
-static void write_proof(enum fcap_point point)
+static void write_proof(const struct stop *stop)
 {
     char text[64];
-    int size = snprintf(text, sizeof text, "%s %ld\n", names[point], wanted.passes);
-    int file = open(wanted.file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int size = snprintf(text, sizeof text, "%s %ld\n", names[stop->point], stop->passes);
+    bool is_first = stop == wanted.stops;
+    int file =
+        open(wanted.file, O_WRONLY | O_CREAT | O_CLOEXEC | (is_first ? O_EXCL : O_APPEND), 0600);
     if (file < 0 || write(file, text, (size_t)size) != size || close(file) != 0) {
         give_up("FCAP_STOP_FILE cannot be written");
     }
@@ -71,7 +94,8 @@ static void write_proof(enum fcap_point point)
 void fcap_point_reached(enum fcap_point point)
 {
     (void)pthread_once(&once, read_environment);
-    if (point != wanted.point) {
+    size_t next = atomic_load(&wanted.next);
+    if (next == wanted.count || point != wanted.stops[next].point) {
         return;
     }
     if (!atomic_load(&counting)) {
@@ -80,8 +104,10 @@ void fcap_point_reached(enum fcap_point point)
         }
         atomic_store(&counting, true);
     }
-    if (atomic_fetch_add(&passed, 1) + 1 == wanted.passes) {
-        write_proof(point);
+    struct stop *stop = &wanted.stops[next];
+    if (atomic_fetch_add(&stop->passed, 1) + 1 == stop->passes) {
+        write_proof(stop);
         (void)raise(SIGSTOP); /* To this thread: it stops here, and the process with it. */
+        atomic_store(&wanted.next, next + 1);
     }
 }
