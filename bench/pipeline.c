@@ -371,11 +371,48 @@ static void run(struct world *world, struct results *results)
     world_stop(world);
 }
 
+static const struct pipeline_command command = {
+    .name = "pipeline",
+    .usage =
+        "usage: fcapd-bench pipeline [options]\n"
+        "  --users N            distinct users (200000)\n"
+        "  --ads N              distinct ads (500)\n"
+        "  --events N           events of the backlog (5000000; from 1000000 on a rate)\n"
+        "  --rates P,P,...      rates, percent of the drained one; 50 is always there (25,50,75)\n"
+        "  --seconds N          how long each rate is measured (30)\n"
+        "  --windows A,B,C      three lengths in seconds (10,30,60)\n"
+        "  --partitions N       of the topic (4)\n"
+        "  --workers N          of the daemon (1)\n"
+        "  --value-bytes N      of an event (150)\n"
+        "  --zipf S             exponent of the users (0.9)\n"
+        "  --min-keys N         keys that must be there to be compared (10000)\n"
+        "  --fcapd FILE         the daemon (fcapd beside this program)\n"
+        "  --brokers H:P        a Kafka that runs; its topic is made and deleted (one of its own)\n"
+        "  --redis H:P          a Redis that runs; its keys are removed (one of its own)\n"
+        "  --dir DIR            where folders are made (TMPDIR or /tmp)\n"
+        "  --json               one object on the last line\n",
+    .defaults =
+        {
+            .users = 200000,
+            .ads = 500,
+            .events = 5000000,
+            .rates = {25, 50, 75},
+            .rate_count = 3,
+            .seconds = 30,
+            .windows_ms = {10000, 30000, 60000},
+            .partitions = 4,
+            .workers = 1,
+            .value_bytes = 150,
+            .exponent = 0.9,
+            .keys_min = 10000,
+        },
+};
+
 int bench_pipeline(int argc, char **argv)
 {
     struct pipeline_options options;
     int code = 0;
-    if (!pipeline_options_parse(argc, argv, &options, &code)) {
+    if (!pipeline_options_parse(&command, argc, argv, &options, &code)) {
         return code;
     }
     struct world *world = calloc(1, sizeof *world);

@@ -1,7 +1,9 @@
-/* What the files of fcapd-bench pipeline share: the whole way from a real Kafka through the real
- * daemon to a real Redis, under a backlog, at fixed rates, and behind a closed gate.
+/* What the files of fcapd-bench pipeline and load share: the whole way from a real Kafka through
+ * the real daemon to a real Redis, under a backlog, at fixed rates, and behind a closed gate; and a
+ * topic of days that `run` and `backfill` begin with.
  *
  * pipeline.c          the order of things and the report
+ * load.c              the same of fcapd-bench load
  * pipeline_options.c  the command line
  * pipeline_world.c    servers, topic, daemon
  * pipeline_feed.c     produces, and remembers what Kafka has acknowledged
@@ -39,6 +41,7 @@ struct pipeline_options {
     uint32_t rates[PIPELINE_RATES_MAX]; /* percent of the drained rate, ascending; 50 is there */
     size_t rate_count;
     int64_t seconds;                      /* how long each rate is measured */
+    int64_t rounds;                       /* how often each command loads the topic */
     int64_t windows_ms[PIPELINE_WINDOWS]; /* ascending */
     int32_t partitions;
     uint32_t workers;
@@ -52,8 +55,16 @@ struct pipeline_options {
     bool json;
 };
 
+/* A command's options: what they are when nothing is said, and its help. */
+struct pipeline_command {
+    const char *name;
+    const char *usage;
+    struct pipeline_options defaults;
+};
+
 /* False: `--help`, or a message was written; *ret_code is the exit code. */
-bool pipeline_options_parse(int argc, char **argv, struct pipeline_options *options, int *ret_code);
+bool pipeline_options_parse(const struct pipeline_command *command, int argc, char **argv,
+                            struct pipeline_options *options, int *ret_code);
 
 /* --- feed ------------------------------------------------------------------------------------ */
 
@@ -65,6 +76,8 @@ void feed_close(struct feed *feed);
 /* Produces `count` events as fast as it goes, event time and timestamp are now; all are
  * acknowledged when it returns. */
 void feed_burst(struct feed *feed, uint64_t count);
+/* The same with times that run evenly from span_ms ago to now. */
+void feed_history(struct feed *feed, uint64_t count, int64_t span_ms);
 /* Produces evenly for duration_ms; what is behind is caught up at once. */
 void feed_paced(struct feed *feed, uint64_t per_second, int64_t duration_ms);
 /* Waits for acknowledgements. */
@@ -114,6 +127,8 @@ void world_close(struct world *world);
 void world_start(struct world *world);
 /* SIGTERM; it must end with 0. */
 void world_stop(struct world *world);
+/* Nothing is left of what daemons have done: neither state nor keys. None runs. */
+void world_forget(struct world *world);
 /* Waits until fc:meta claims everything that was acknowledged. */
 void world_await_applied(struct world *world);
 /* "60s", "1500ms". */
@@ -174,5 +189,7 @@ struct check_result {
  * not be there. `delay_ms`: no event was counted later than this after its time. Adds to the
  * result. */
 void check_all(struct world *world, int64_t delay_ms, struct check_result *result);
+/* The same for values that stand still: each is compared as of at_ms. */
+void check_at(struct world *world, int64_t at_ms, struct check_result *result);
 
 #endif

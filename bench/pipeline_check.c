@@ -26,6 +26,7 @@ struct check {
     struct seen_key *keys; /* user x window */
     size_t user_count;
     int64_t delay_ms;
+    int64_t at_ms; /* 0: values move with the clock */
     struct oracle_tally now;
     struct oracle_tally as_of;
     struct oracle_tally expiry;
@@ -43,7 +44,7 @@ static void learn(struct check *check, int64_t begun_ms)
 {
     const struct feed *feed = check->world->feed;
     int64_t longest_ms = check->world->options.windows_ms[PIPELINE_WINDOWS - 1];
-    int64_t from_ms = begun_ms - longest_ms - 2 * LAG_MS;
+    int64_t from_ms = (check->at_ms != 0 ? check->at_ms : begun_ms) - longest_ms - 2 * LAG_MS;
     for (uint64_t i = 0; i < feed_count(feed); i++) {
         const struct feed_event *event = feed_event_at(feed, i);
         char user[24];
@@ -111,8 +112,9 @@ static void check_key(struct check *check, const char *user, size_t window,
     struct oracle_expectation expectation = {
         .user = user,
         .window_ms = length_ms,
-        .at_min_ms = key->before_ms - LAG_MS,
-        .at_max_ms = key->after_ms,
+        .at_min_ms = check->at_ms != 0 ? check->at_ms : key->before_ms - LAG_MS,
+        /* An absent key may have ended since. */
+        .at_max_ms = check->at_ms != 0 && key->seen.value != NULL ? check->at_ms : key->after_ms,
     };
     (void)oracle_check_value(check->oracle, &expectation, key->seen.value, key->seen.size,
                              &check->now);
@@ -156,7 +158,8 @@ static void add_result(const struct check *check, struct check_result *result)
     }
 }
 
-void check_all(struct world *world, int64_t delay_ms, struct check_result *result)
+static void run_check(struct world *world, int64_t delay_ms, int64_t at_ms,
+                      struct check_result *result)
 {
     struct check *check = calloc(1, sizeof *check);
     char pattern[64];
@@ -165,6 +168,7 @@ void check_all(struct world *world, int64_t delay_ms, struct check_result *resul
     check->oracle = oracle_open();
     check->user_count = (size_t)world->options.users + 1; /* Whether they count from 0 or 1. */
     check->delay_ms = delay_ms;
+    check->at_ms = at_ms;
     check->keys = calloc(check->user_count * PIPELINE_WINDOWS, sizeof *check->keys);
     lab_check(check->keys != NULL);
     int64_t begun_ms = lab_wall_ms();
@@ -180,4 +184,14 @@ void check_all(struct world *world, int64_t delay_ms, struct check_result *resul
     free(check->keys);
     oracle_close(check->oracle);
     free(check);
+}
+
+void check_all(struct world *world, int64_t delay_ms, struct check_result *result)
+{
+    run_check(world, delay_ms, 0, result);
+}
+
+void check_at(struct world *world, int64_t at_ms, struct check_result *result)
+{
+    run_check(world, 0, at_ms, result);
 }

@@ -111,6 +111,15 @@ void feed_burst(struct feed *feed, uint64_t count)
     feed_flush(feed);
 }
 
+void feed_history(struct feed *feed, uint64_t count, int64_t span_ms)
+{
+    int64_t begin_ms = lab_wall_ms() - span_ms;
+    for (uint64_t i = 1; i <= count; i++) {
+        send_one(feed, begin_ms + (int64_t)((double)span_ms * (double)i / (double)count));
+    }
+    feed_flush(feed);
+}
+
 void feed_paced(struct feed *feed, uint64_t per_second, int64_t duration_ms)
 {
     int64_t begun_ms = lab_monotonic_ms();

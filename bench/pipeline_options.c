@@ -4,29 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_usage(FILE *file)
-{
-    (void)fputs(
-        "usage: fcapd-bench pipeline [options]\n"
-        "  --users N            distinct users (200000)\n"
-        "  --ads N              distinct ads (500)\n"
-        "  --events N           events of the backlog (5000000; from 1000000 on a rate)\n"
-        "  --rates P,P,...      rates, percent of the drained one; 50 is always there (25,50,75)\n"
-        "  --seconds N          how long each rate is measured (30)\n"
-        "  --windows A,B,C      three lengths in seconds (10,30,60)\n"
-        "  --partitions N       of the topic (4)\n"
-        "  --workers N          of the daemon (1)\n"
-        "  --value-bytes N      of an event (150)\n"
-        "  --zipf S             exponent of the users (0.9)\n"
-        "  --min-keys N         keys that must be there to be compared (10000)\n"
-        "  --fcapd FILE         the daemon (fcapd beside this program)\n"
-        "  --brokers H:P        a Kafka that runs; its topic is made and deleted (one of its own)\n"
-        "  --redis H:P          a Redis that runs; its keys are removed (one of its own)\n"
-        "  --dir DIR            where folders are made (TMPDIR or /tmp)\n"
-        "  --json               one object on the last line\n",
-        file);
-}
-
 static bool parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *ret_number)
 {
     char *end;
@@ -85,7 +62,7 @@ static bool parse_rates(const char *text, struct pipeline_options *options)
 static bool parse_windows(const char *text, struct pipeline_options *options)
 {
     uint64_t numbers[PIPELINE_WINDOWS];
-    if (parse_list(text, 1, 3600, numbers, PIPELINE_WINDOWS) != PIPELINE_WINDOWS) {
+    if (parse_list(text, 1, 2592000, numbers, PIPELINE_WINDOWS) != PIPELINE_WINDOWS) {
         return false;
     }
     for (size_t i = 0; i < PIPELINE_WINDOWS; i++) {
@@ -151,6 +128,7 @@ static bool parse_option(struct pipeline_options *options, const char *name, con
         {"--workers", 1, 64},
         {"--value-bytes", 80, 4000},
         {"--min-keys", 1, 10000000},
+        {"--rounds", 1, 100},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) != 0) {
@@ -179,42 +157,33 @@ static bool parse_option(struct pipeline_options *options, const char *name, con
         case 6:
             options->value_bytes = number;
             break;
-        default:
+        case 7:
             options->keys_min = number;
+            break;
+        default:
+            options->rounds = (int64_t)number;
             break;
         }
     }
     return good;
 }
 
-bool pipeline_options_parse(int argc, char **argv, struct pipeline_options *options, int *ret_code)
+bool pipeline_options_parse(const struct pipeline_command *command, int argc, char **argv,
+                            struct pipeline_options *options, int *ret_code)
 {
-    *options = (struct pipeline_options){
-        .users = 200000,
-        .ads = 500,
-        .events = 5000000,
-        .rates = {25, 50, 75},
-        .rate_count = 3,
-        .seconds = 30,
-        .windows_ms = {10000, 30000, 60000},
-        .partitions = 4,
-        .workers = 1,
-        .value_bytes = 150,
-        .exponent = 0.9,
-        .keys_min = 10000,
-    };
+    *options = command->defaults;
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
-            print_usage(stdout);
+            (void)fputs(command->usage, stdout);
             *ret_code = 0;
             return false;
         }
         if (strcmp(argv[i], "--json") == 0) {
             options->json = true;
         } else if (i + 1 == argc || !parse_option(options, argv[i], argv[i + 1])) {
-            (void)fprintf(stderr, "fcapd-bench pipeline: %s%s%s: unknown, or out of range\n",
-                          argv[i], i + 1 < argc ? " " : "", i + 1 < argc ? argv[i + 1] : "");
-            print_usage(stderr);
+            (void)fprintf(stderr, "fcapd-bench %s: %s%s%s: unknown, or out of range\n%s",
+                          command->name, argv[i], i + 1 < argc ? " " : "",
+                          i + 1 < argc ? argv[i + 1] : "", command->usage);
             *ret_code = 2;
             return false;
         } else {

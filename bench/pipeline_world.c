@@ -101,6 +101,7 @@ static void find_redis(struct world *world)
 
 static void find_kafka(struct world *world)
 {
+    static const char *const config[] = {"retention.ms", "-1", NULL};
     if (world->options.brokers == NULL) {
         world->broker = kafka_broker_start_long();
     }
@@ -110,7 +111,7 @@ static void find_kafka(struct world *world)
     if (!kafka_answers(world->brokers, START_MS)) {
         lab_die("--brokers %s: no answer", world->brokers);
     }
-    kafka_create_topic(world->brokers, world->topic, world->options.partitions, NULL);
+    kafka_create_topic(world->brokers, world->topic, world->options.partitions, config);
 }
 
 static void configure(struct world *world)
@@ -164,6 +165,15 @@ static void remove_keys(struct world *world)
     (void)redis_reader_remove(world->reader, pattern);
     (void)snprintf(pattern, sizeof pattern, "fc:epoch:%s:*", world->profile);
     (void)redis_reader_remove(world->reader, pattern);
+}
+
+void world_forget(struct world *world)
+{
+    char path[128];
+    lab_check(world->daemon.pid == 0);
+    (void)snprintf(path, sizeof path, "%s/state", world->daemon.directory);
+    lab_folder_remove(path);
+    remove_keys(world);
 }
 
 void world_close(struct world *world)

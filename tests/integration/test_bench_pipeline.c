@@ -1,5 +1,5 @@
-/* fcapd-bench pipeline at reduced size: every number is there, every key is right, nothing stays
- * behind; and a wrong key is found. No time is asserted. */
+/* fcapd-bench pipeline and load at reduced size: every number is there, every key is right, nothing
+ * stays behind; and a wrong key is found. No time is asserted. */
 #include "lab/kafka_broker.h"
 #include "lab/lab.h"
 #include "lab/redis_server.h"
@@ -27,7 +27,20 @@ struct run {
     int code;
 };
 
-static void become(uint16_t redis_port, const char *windows)
+static void become_load(uint16_t redis_port)
+{
+    char address[32];
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", redis_port);
+    const char *const arguments[] = {
+        "fcapd-bench",  "load",  "--users",  "2000",        "--ads",      "100",
+        "--events",     "20000", "--rounds", "1",           "--min-keys", "2000",
+        "--partitions", "4",     "--fcapd",  FCAPD_PROGRAM, "--brokers",  kafka_test_brokers(),
+        "--redis",      address, "--json",   NULL};
+    (void)execv(FCAPD_BENCH_PROGRAM, (char *const *)(uintptr_t)arguments);
+    _exit(127);
+}
+
+static void become_pipeline(uint16_t redis_port, const char *windows)
 {
     char address[32];
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", redis_port);
@@ -41,8 +54,8 @@ static void become(uint16_t redis_port, const char *windows)
     _exit(127);
 }
 
-/* Runs it to its end. `plant`: a key of nobody is there all the time. */
-static void run_bench(struct run *run, bool plant)
+/* Runs it to its end. `plant`: a key of nobody is there all the time; its window, NULL: none. */
+static void run_bench(struct run *run, bool is_load, const char *plant)
 {
     int channel[2];
     size_t size = 0;
@@ -54,13 +67,16 @@ static void run_bench(struct run *run, bool plant)
     if (run->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)dup2(channel[1], STDOUT_FILENO);
-        become(redis.port, plant ? "1,2,4" : "1,3,10");
+        if (is_load) {
+            become_load(redis.port);
+        }
+        become_pipeline(redis.port, plant != NULL ? "1,2,4" : "1,3,10");
     }
     (void)close(channel[1]);
     struct pollfd watched = {.fd = channel[0], .events = POLLIN};
     for (;;) {
-        if (plant) {
-            (void)redis_server_ask(&redis, "SET b%d:{nobody}:4s {} PX 60000", (int)run->pid);
+        if (plant != NULL) {
+            (void)redis_server_ask(&redis, "SET b%d:{nobody}:%s {} PX 60000", (int)run->pid, plant);
         }
         if (poll(&watched, 1, 100) == 0) {
             continue;
@@ -114,7 +130,7 @@ static void tells_every_number_and_leaves_nothing(void **state)
     static const char *const rows[] = {"backlog", "rate 50%", "gates closed"};
     static struct run run;
     (void)state;
-    run_bench(&run, false);
+    run_bench(&run, false, NULL);
     const char *object = object_of(&run);
     if (run.code != 0) {
         fail_msg("exit code %d: %s", run.code, run.output);
@@ -147,10 +163,41 @@ static void finds_a_wrong_key(void **state)
 {
     static struct run run;
     (void)state;
-    run_bench(&run, true);
+    run_bench(&run, false, "4s");
     const char *object = object_of(&run);
     assert_int_equal(run.code, 1);
     assert_true(number_of(object, "mismatches") >= 1);
+}
+
+/* The key of nobody is found after each of both loads, and nothing else is wrong. */
+static void loads_a_topic_in_both_ways(void **state)
+{
+    static const char *const positive[] = {
+        "run_events_per_second",
+        "run_events_per_second_busy",
+        "run_cpu_us_per_event",
+        "run_seconds",
+        "backfill_events_per_second",
+        "backfill_events_per_second_busy",
+        "backfill_cpu_us_per_event",
+        "backfill_seconds",
+        "busy_rate_ratio",
+        "cpu_ratio",
+    };
+    static struct run run;
+    (void)state;
+    run_bench(&run, true, "86400s");
+    const char *object = object_of(&run);
+    assert_int_equal(run.code, 1);
+    for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
+        assert_true(number_of(object, positive[i]) > 0);
+    }
+    assert_true(number_of(object, "events") == 20000);
+    assert_true(number_of(object, "keys_compared") >= 2000);
+    assert_true(number_of(object, "mismatches") == 2);
+    print_message("result: %.0f keys compared after run and after backfill, only the planted ones "
+                  "differ\n",
+                  number_of(object, "keys_compared"));
 }
 
 static int setup(void **state)
@@ -172,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_every_number_and_leaves_nothing),
         cmocka_unit_test(finds_a_wrong_key),
+        cmocka_unit_test(loads_a_topic_in_both_ways),
     };
     (void)kafka_test_brokers(); /* Skips the program when there is none. */
     return cmocka_run_group_tests(tests, setup, teardown);
