@@ -4,6 +4,7 @@
 #include "stop.h"
 
 #include "lab/lab.h"
+#include "lab/redis_reader.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -224,7 +225,7 @@ static void count_produced(struct history *history)
     for (size_t i = 0; i < history->log_count; i++) {
         const struct history_sent *sent = &history->log[i];
         const struct redis_ledger_partition *account = &report->partitions[sent->partition];
-        history->behind += sent->at_ms * 1000 < account->first_increment_us;
+        history->behind += sent->at_ms * 1000 < account->last_increment_us;
     }
     redis_watch_release(history->watch);
 }
@@ -276,6 +277,72 @@ void history_start_slowly(struct history *history, int64_t pause_ms, unsigned ex
     stop_await(&stop, meanwhile, history);
     stop_continue(&stop);
     history_await_gates(history);
+}
+
+/* --- backfill -------------------------------------------------------------------------------- */
+
+int64_t history_await_backfill(struct history *history)
+{
+    static const char before[] = " users as of ";
+    struct daemon_process *process = &history->live.process;
+    int64_t until_ms = lab_monotonic_ms() + HISTORY_WAIT_MS;
+    int code;
+    while ((code = daemon_process_wait(process, 0)) == -1 && lab_monotonic_ms() < until_ms) {
+        history_tick(history);
+    }
+    const char *at = NULL;
+    for (const char *next = daemon_process_log(process); (next = strstr(next, before)) != NULL;
+         next = at) {
+        at = next + strlen(before); /* The newest summary comes last. */
+    }
+    if (code != 0 || at == NULL) {
+        fail_msg("backfill: exit code %d:\n%s", code, process->text);
+    }
+    return at == NULL ? 0 : strtoll(at, NULL, 10);
+}
+
+static void compare_user(struct history *history, struct redis_reader *reader, const char *user,
+                         int64_t at_ms, struct oracle_tally *tally)
+{
+    struct live *live = &history->live;
+    char names[LIVE_WINDOWS_MAX][160];
+    const char *keys[LIVE_WINDOWS_MAX];
+    struct redis_seen seen[LIVE_WINDOWS_MAX];
+    for (size_t i = 0; i < live->window_count; i++) {
+        (void)snprintf(names[i], sizeof names[i], "fc:{%s}:%s", user,
+                       live->options.lengths[i].name);
+        keys[i] = names[i];
+    }
+    redis_reader_get(reader, keys, live->window_count, seen);
+    for (size_t i = 0; i < live->window_count; i++) {
+        struct oracle_expectation expectation = {
+            .user = user,
+            .window_ms = live->options.lengths[i].length_ms,
+            .at_min_ms = at_ms,
+            .at_max_ms = lab_wall_ms(),
+            .next_min = history->ends,
+            .next_max = live->read,
+            .next_count = (size_t)live->options.partitions,
+            .strict_as_of = true,
+        };
+        (void)oracle_check_value(live->oracle, &expectation, seen[i].value, seen[i].size, tally);
+    }
+    redis_reader_drop(seen, live->window_count);
+}
+
+void history_compare_backfilled(struct history *history, int64_t at_ms, struct oracle_tally *tally)
+{
+    char error[256];
+    struct live *live = &history->live;
+    struct redis_reader *reader =
+        redis_reader_open("127.0.0.1", live->redis.port, error, sizeof error);
+    assert_non_null(reader);
+    live_flush(live);
+    live_read(live);
+    for (size_t i = 0; i < oracle_user_count(live->oracle); i++) {
+        compare_user(history, reader, oracle_user(live->oracle, i), at_ms, tally);
+    }
+    redis_reader_close(reader);
 }
 
 /* --- the watch ------------------------------------------------------------------------------- */

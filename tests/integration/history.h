@@ -71,6 +71,13 @@ void history_start_slowly(struct history *history, int64_t pause_ms, unsigned ex
 /* The last part of it, for a daemon that was started already. */
 void history_await_gates(struct history *history);
 
+/* Waits, with live traffic, until `fcapd backfill`, which was started, has ended with 0. Gives its
+ * T, as its summary says it. */
+int64_t history_await_backfill(struct history *history);
+/* Compares every key with the definition at its own as_of, over the history and some of what came
+ * live; an absent one at at_ms or since. For a Redis that only backfills have written. */
+void history_compare_backfilled(struct history *history, int64_t at_ms, struct oracle_tally *tally);
+
 /* What a run of checks of the watch has found. */
 struct history_watched {
     struct redis_ledger_report report;

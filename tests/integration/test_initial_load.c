@@ -2,7 +2,7 @@
  * run` from nothing while live traffic goes on. What Redis is made to do is watched, command by
  * command: no count key is written before its partition's gate opens, each key's first value is
  * complete, no as_of falls; then every key equals the definition, at the opening and at 20 instants
- * after it.
+ * after it. The same when `fcapd backfill` comes first.
  *
  * FCAP_TEST_FULL=1: 5,000,000 events instead of 300,000. */
 #include "history.h"
@@ -84,6 +84,17 @@ static int setup_seconds(void **unused)
     options.users = is_full() ? 20000 : 1000;
     options.span_ms = 360000;
     options.edge_ms = 100000;
+    history_init(&history, &options);
+    history_produce(&history);
+    return 0;
+}
+
+static int setup_backfill(void **unused)
+{
+    (void)unused;
+    struct history_options options = options_of_days();
+    options.events = is_full() ? 1000000 : 60000;
+    options.users = is_full() ? 20000 : 1000;
     history_init(&history, &options);
     history_produce(&history);
     return 0;
@@ -218,11 +229,41 @@ static void test_expiries_during_the_load(void **unused)
     live_stop(&history.live);
 }
 
+/* Values early, by a backfill, and then the daemon, which reads the same events again. */
+static void test_backfill_first_then_run(void **unused)
+{
+    static struct tallies tallies;
+    static struct history_watched watched;
+    struct oracle_tally backfilled = {0};
+    uint64_t keys = history.options.users * history.live.window_count;
+    (void)unused;
+    daemon_process_start_command(&history.live.process, "backfill", NULL);
+    int64_t at_ms = history_await_backfill(&history);
+    history_compare_backfilled(&history, at_ms, &backfilled);
+    live_passes(&backfilled, (struct oracle_minimum){keys / 2, keys / 2, 1});
+    struct redis_ledger_report early = *redis_ledger_report(redis_watch_hold(history.watch));
+    redis_watch_release(history.watch);
+    assert_true(early.sets > keys / 2);
+    assert_int_equal(early.unlinks, 0);
+    history_start(&history);
+    compare_at_instants(INSTANTS_SHORT, is_full() ? 2000 : 150, &tallies);
+    history_check_watch(&history, &watched);
+    print_message("result: backfill first: %" PRIu64 " keys compared at T, %" PRIu64 " wrong\n",
+                  backfilled.compared, backfilled.wrong);
+    print_result("run after it", &tallies, &watched);
+    check_tallies(&tallies, INSTANTS_SHORT);
+    check_gates(&watched.report);
+    assert_true(watched.report.partitions[0].increments >= 2); /* One each. */
+    assert_true(watched.report.sets > early.sets);
+    live_stop(&history.live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_seven_days_from_nothing, setup_days, teardown),
         cmocka_unit_test_setup_teardown(test_expiries_during_the_load, setup_seconds, teardown),
+        cmocka_unit_test_setup_teardown(test_backfill_first_then_run, setup_backfill, teardown),
     };
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)kafka_test_brokers(); /* Skips the program when there is none. */

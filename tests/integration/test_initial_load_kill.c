@@ -1,8 +1,9 @@
 /* `fcapd run` is killed again and again before its first gates are open: while it reads history,
  * while events leave behind closed gates, as commits are made there, as a gate opens, in the middle
- * of the first projection. Each time it has stopped itself at that very place. Some loads begin
- * with an empty Redis, some with what the one before has left there. In the end every key equals
- * the definition, and nothing that was written on the way was wrong.
+ * of the first projection. So is a `fcapd backfill` before it, from its claims to its summary. Each
+ * time it has stopped itself at that very place. Some loads begin with an empty Redis, some with
+ * what the one before has left there. In the end every key equals the definition, and nothing that
+ * was written on the way was wrong.
  *
  * FCAP_TEST_FULL=1: 30 deaths instead of 5. */
 #include "history.h"
@@ -28,7 +29,7 @@ static const struct live_window windows[] = {
     {"1d", DAY_MS}, {"3d", 3 * DAY_MS}, {"7d", 7 * DAY_MS}, {NULL, 0}};
 
 /* In the order in which a load gets there. `passes` are drawn up to so many. */
-enum stage { READING, OPENING, PROJECTING, STAGES };
+enum stage { READING, OPENING, PROJECTING, BACKFILLING, STAGES };
 
 static const struct place {
     enum stage stage;
@@ -47,6 +48,14 @@ static const struct place {
     {PROJECTING, NULL, "full_begun", 2},
     {PROJECTING, NULL, "full_acked", 2},
     {PROJECTING, NULL, "push_acked", 40},
+    {BACKFILLING, NULL, "backfill_executed", 3},
+    {BACKFILLING, NULL, "backfill_queued", 3},
+    {BACKFILLING, NULL, "backfill_writing", 3},
+    {BACKFILLING, NULL, "backfill_checking", 1},
+    {BACKFILLING, NULL, "backfill_waiting", 3},
+    {BACKFILLING, NULL, "backfill_spilled", 2000},
+    {BACKFILLING, NULL, "backfill_claimed", 1},
+    {BACKFILLING, NULL, "backfill_written", 1},
 };
 #define PLACES (sizeof places / sizeof places[0])
 
@@ -120,7 +129,8 @@ static void die_at(const struct place *place)
     (void)snprintf(points, sizeof points, "%s%s%s:%u", place->first == NULL ? "" : place->first,
                    place->first == NULL ? "" : ",", place->name,
                    1 + history_draw(&history, place->passes));
-    stop_start(&stop, &history.live.process, "run", points);
+    stop_start(&stop, &history.live.process, place->stage == BACKFILLING ? "backfill" : "run",
+               points);
     if (place->first != NULL) {
         stop_await(&stop, meanwhile, &history);
         history_go_on(&history, 2000); /* What T has to catch up with, and events leave. */
@@ -134,8 +144,8 @@ static void die_at(const struct place *place)
     kills[place - places]++;
 }
 
-/* The load begins from nothing, in a Redis that is empty or not. */
-static void forget_state(bool redis_too)
+/* The load begins without a state, in a Redis that is empty or not. */
+static void forget(bool redis_too)
 {
     struct live *live = &history.live;
     char path[128];
@@ -149,10 +159,22 @@ static void forget_state(bool redis_too)
     }
 }
 
+/* A backfill that is killed; perhaps another one, which finds half of its work. */
+static void backfill(bool again, struct oracle_tally *tally)
+{
+    die_at(choose(BACKFILLING));
+    if (again) {
+        daemon_process_start_command(&history.live.process, "backfill", NULL);
+        int64_t at_ms = history_await_backfill(&history);
+        history_compare_backfilled(&history, at_ms, tally);
+        live_passes(tally, (struct oracle_minimum){1, 1, 0});
+    }
+}
+
 static void load(bool is_long, struct live_tally *tally)
 {
-    die_at(choose(READING));
     if (is_long) {
+        die_at(choose(READING));
         die_at(choose(OPENING));
     }
     die_at(choose(PROJECTING));
@@ -168,7 +190,7 @@ static void load(bool is_long, struct live_tally *tally)
 
 static void report(const struct live_tally *tally, const struct history_watched *watched)
 {
-    static const char *const names[] = {"reading", "opening", "projecting"};
+    static const char *const names[] = {"reading", "opening", "projecting", "backfill"};
     char text[128] = "";
     unsigned all = 0;
     for (size_t stage = 0; stage < STAGES; stage++) {
@@ -196,14 +218,18 @@ static void report(const struct live_tally *tally, const struct history_watched 
 static void test_killed_before_the_gates_are_open(void **unused)
 {
     static struct live_tally tally;
+    static struct oracle_tally backfilled;
     static struct history_watched watched;
-    unsigned loads = is_full() ? 11 : 2;
+    unsigned loads = is_full() ? 10 : 2;
     (void)unused;
     for (unsigned i = 0; i < loads; i++) {
         if (i > 0) {
-            forget_state(i % 2 == 0);
+            forget(i % 3 != 2);
+            if (i % 3 != 2) {
+                backfill(is_full() && i % 2 == 0, &backfilled);
+            }
         }
-        load(i != 1, &tally);
+        load(is_full() || i == 0, &tally);
     }
     history_check_watch(&history, &watched);
     live_stop(&history.live);
