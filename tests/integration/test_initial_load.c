@@ -24,7 +24,7 @@
 #define EMPTY          4
 #define SLOW           7
 #define INSTANTS       20
-#define INSTANTS_SHORT 8
+#define INSTANTS_SHORT 4
 #define QUIET_ALL      4 /* every 4th instant is a quiet one */
 
 static struct history history;
@@ -80,8 +80,8 @@ static int setup_seconds(void **unused)
     options.live.windows = "[1s, 4s, 5m]";
     options.live.lengths = seconds;
     options.live.more_kafka = NULL;
-    options.events = is_full() ? 1000000 : 60000;
-    options.users = is_full() ? 20000 : 1000;
+    options.events = is_full() ? 1000000 : 40000;
+    options.users = is_full() ? 20000 : 600;
     options.span_ms = 360000;
     options.edge_ms = 100000;
     history_init(&history, &options);
@@ -93,8 +93,8 @@ static int setup_backfill(void **unused)
 {
     (void)unused;
     struct history_options options = options_of_days();
-    options.events = is_full() ? 1000000 : 60000;
-    options.users = is_full() ? 20000 : 1000;
+    options.events = is_full() ? 1000000 : 40000;
+    options.users = is_full() ? 20000 : 600;
     history_init(&history, &options);
     history_produce(&history);
     return 0;
