@@ -57,12 +57,12 @@
     X(backfill_written,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "everything is written, no summary yet")
 /* clang-format on */
 
-#define FCAP_LEAD_LOAD  1  /* records arrive; any running daemon gets there */
-#define FCAP_LEAD_START 2  /* the daemon starts with a state, after a clean end or a crash */
-#define FCAP_LEAD_CRASH 4  /* it starts after a crash */
-#define FCAP_LEAD_JOIN  8  /* another member joins the group */
-#define FCAP_LEAD_LEAVE 16 /* another member leaves it */
-#define FCAP_LEAD_EMPTY 32 /* Redis comes back empty or old */
+#define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */
+#define FCAP_LEAD_START  2  /* the daemon starts with a state, after a clean end or a crash */
+#define FCAP_LEAD_CRASH  4  /* it starts after a crash */
+#define FCAP_LEAD_JOIN   8  /* another member joins the group */
+#define FCAP_LEAD_LEAVE  16 /* another member leaves it */
+#define FCAP_LEAD_EMPTY  32 /* Redis comes back empty or old */
 #define FCAP_LEAD_DAEMON 63 /* any of these: what test_torture.c does */
 /* None of a daemon's: `fcapd backfill` gets there. */
 #define FCAP_LEAD_BACKFILL 64
