@@ -113,6 +113,7 @@ struct fcap_config {
         int keyed;               /* enum fcap_config_keyed */
         int64_t session_timeout_ms;
         int64_t stall_timeout_ms;
+        int64_t producer_refresh_ms;
         const char *dead_letter_topic; /* optional */
         int dead_letter_policy;        /* enum fcap_config_letters */
         struct fcap_config_map librdkafka;

@@ -39,6 +39,11 @@ struct fcap_meta {
     int64_t bucket_ms;         /* width of a timer bucket */
     uint32_t partition_count;  /* of the topic; 0: not known */
     uint64_t epoch;            /* of the newest opening of the gate; 0: never */
+    int64_t grown_ms;          /* when partitions were seen to have been added last; NONE: never */
+    int64_t moved_until_ms;    /* of a later event nobody has sent to a place of before; NONE */
+    int64_t counted_ms;        /* when there certainly were as many as before; NONE */
+    uint32_t grown_from;       /* how many partitions there were before */
+    bool settle_due;           /* all is to be shown once more when that moment has passed */
     size_t window_count;
     struct fcap_window_meta windows[FCAP_WINDOWS_MAX];
 };

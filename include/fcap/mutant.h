@@ -33,6 +33,10 @@
     X(QUEUE_VALUE,     "values are encoded when queued")                                        \
     X(ZOMBIE,          "older connections of our name are not killed")                          \
     X(GATE_EARLY,      "the gate opens before T has caught up")                                 \
+    X(GROWN_OWNERS,    "users that may have moved to a new partition are written as ever")      \
+    X(GROWN_LATE,      "who was heard of before all producers had learned stays an own user")   \
+    X(GROWN_ERASED,    "an erasure of a user that may have moved is not shown")                 \
+    X(GROWN_READY,     "windows stay ready when partitions are added")                          \
     X(EPOCH_OLD,       "an epoch that was answered long ago opens a gate")                      \
     X(REDIRTY,         "users named by replayed records are not projected again")               \
     X(PXAT_ONLY,       "zero counts ahead of their time are not unlinked")                      \

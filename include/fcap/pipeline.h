@@ -27,21 +27,23 @@ struct fcap_window {
  * others back. Start with zeroes; the pipelines that share it use it atomically. */
 struct fcap_keyed_look {
     uint32_t waiting;    /* new tasks that have not read that much yet */
-    int64_t handover_ms; /* until then (monotonic) one of them may be between two workers */
+    int64_t handover_ms; /* until then (monotonic) one of them may be between two workers, or a user
+                            that was seen twice be explained */
 };
 
 /* Everything that the core takes from the configuration. Copied at open. */
 struct fcap_settings {
     struct fcap_window windows[FCAP_WINDOWS_MAX];
     size_t window_count;
-    const char *profile;        /* borrowed; outlives the pipeline */
-    const char *key_pattern;    /* redis.key; borrowed */
-    int64_t future_skew_ms;     /* limits.max_future_skew */
-    int64_t seek_slack_ms;      /* further room before the initial seek */
-    enum fcap_start_kind start; /* kafka.start: TIME means lookback */
-    bool check_keyed;           /* kafka.keyed: check */
-    uint64_t *keyed_slots;      /* FCAP_KEYED_SLOTS zeroes shared by all workers, or NULL: users
-                                   seen in two partitions are found by it; borrowed */
+    const char *profile;         /* borrowed; outlives the pipeline */
+    const char *key_pattern;     /* redis.key; borrowed */
+    int64_t future_skew_ms;      /* limits.max_future_skew */
+    int64_t seek_slack_ms;       /* further room before the initial seek */
+    int64_t producer_refresh_ms; /* kafka.producer_refresh: so soon all know of new partitions */
+    enum fcap_start_kind start;  /* kafka.start: TIME means lookback */
+    bool check_keyed;            /* kafka.keyed: check */
+    uint64_t *keyed_slots;       /* FCAP_KEYED_SLOTS zeroes shared by all workers, or NULL: users
+                                    seen in two partitions are found by it; borrowed */
     struct fcap_keyed_look *keyed_look; /* shared by all workers, or NULL; borrowed */
     bool user_from_key;                 /* event.user is @key */
     bool serve_incomplete;              /* windows_incomplete: serve */

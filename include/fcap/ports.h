@@ -75,7 +75,8 @@ struct fcap_started {
  * log ends before `wanted`, and no mark tells whether it is the same; RECREATED, another log: no
  * record at a mark is the one that was counted; TRUNCATED, the same log has lost its end, and may
  * have got another one. The core finds out by itself: SHORT_HISTORY, an initial load that could not
- * begin as far back as the longest window reaches (0016).
+ * begin as far back as the longest window reaches (0016); GROWN, the topic has got more partitions,
+ * or was created anew with fewer (0015).
  * X(kind, its label, its meaning). The numbers are stored (docs/DATA.md): new ones go to the end.
  */
 /* clang-format off */
@@ -84,7 +85,8 @@ struct fcap_started {
     X(BEYOND_END,    "beyond_end",    "the log ends before what was read of it")                 \
     X(RECREATED,     "recreated",     "the topic was created anew")                              \
     X(TRUNCATED,     "truncated",     "the log has lost records that had been read")             \
-    X(SHORT_HISTORY, "short_history", "reading began later than the longest window reaches back")
+    X(SHORT_HISTORY, "short_history", "reading began later than the longest window reaches back")  \
+    X(GROWN,         "grown",         "the number of partitions has changed: users have moved")
 /* clang-format on */
 
 enum fcap_gap_kind {
@@ -127,6 +129,9 @@ struct fcap_source_handler {
     /* Where the task stands: an OFFSET start with its marks, for a look in the middle of reading
      * whether the log is still the same. NULL: nothing is known of it. */
     void (*position)(void *context, int32_t partition, struct fcap_start *ret_start);
+    /* The topic has more partitions than were told before, by this or by started(). NULL: not
+     * wanted. */
+    void (*counted)(void *context, int32_t partition_count);
 };
 
 struct fcap_source_budget {

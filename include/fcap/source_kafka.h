@@ -37,7 +37,7 @@ struct fcap_source_kafka_settings {
     int session_timeout_ms;    /* default 45000 */
     int heartbeat_interval_ms; /* default session timeout / 15, at most 3000 */
     int max_poll_interval_ms;  /* default 300000; at least the session timeout */
-    int metadata_refresh_ms;   /* how soon new partitions are seen; default 30000 */
+    int metadata_refresh_ms;   /* how soon new partitions are seen; default 5000 */
     int publish_interval_ms;   /* default 5000 */
     int close_timeout_ms;      /* default 10000 */
     int stall_timeout_ms;      /* a partition that stands still with its end ahead is assigned anew

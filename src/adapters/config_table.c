@@ -108,6 +108,8 @@ const struct fcap_config_key fcap_config_keys[] = {
            "After this silence the group gives a member's partitions away; also bounds sending."),
     NUMBER("kafka.stall_timeout", DURATION, kafka.stall_timeout_ms, SECOND, HOUR, "30s",
            "A partition whose end is ahead and which is not fetched for so long is assigned anew."),
+    NUMBER("kafka.producer_refresh", DURATION, kafka.producer_refresh_ms, SECOND, DAY, "5m",
+           "Within this time all producers know of added partitions (their metadata.max.age.ms)."),
     TEXT("kafka.dead_letter.topic", kafka.dead_letter_topic, 249, NULL, OPTIONAL, topic,
          "Topic for refused records, with reason and origin in headers; absent: only counted."),
     CHOICE("kafka.dead_letter.policy", kafka.dead_letter_policy, "stall|drop-counted", "stall",

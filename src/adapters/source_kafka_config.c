@@ -190,7 +190,7 @@ static void fill(const struct fcap_source_kafka_settings *settings, struct kafka
         .session_timeout_ms = session_ms,
         .heartbeat_interval_ms =
             (int)or_default(settings->heartbeat_interval_ms, clamp(session_ms / 15, 100, 3000)),
-        .metadata_refresh_ms = (int)or_default(settings->metadata_refresh_ms, 30000),
+        .metadata_refresh_ms = (int)or_default(settings->metadata_refresh_ms, 5000),
         .publish_interval_ms = (int)or_default(settings->publish_interval_ms, 5000),
         .close_timeout_ms = (int)or_default(settings->close_timeout_ms, 10000),
         .stall_timeout_ms = (int)or_default(settings->stall_timeout_ms, 30000),

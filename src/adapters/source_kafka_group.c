@@ -256,6 +256,7 @@ static void tell_started(struct fcap_source_kafka *source, struct kafka_partitio
     partition->started = true;
     source->happened = true;
     source->good = true;
+    source->told_count = started.partition_count;
     source->handler->started(source->handler->context, &started);
 }
 

@@ -10,6 +10,10 @@
  * how late answers to commits are counted. */
 #define RETRY_MS 300
 #define SLEEP_MS 200
+/* How often the partitions are counted: users move when some are added, which is to be known before
+ * producers know it. */
+#define PARTITIONS_MS  2000
+#define RETRY_COUNT_MS 1000
 
 struct kafka_helper {
     rd_kafka_t *client;
@@ -197,8 +201,11 @@ static void work(struct kafka_helper *helper, size_t asked)
     if (asked > 0 || now_ms >= helper->partitions_at_ms) {
         /* Also with each look-up: new partitions come with a rebalance, and that with look-ups. */
         bool known = kafka_lookup_partitions(helper->client, helper->config, helper->shared);
-        helper->partitions_at_ms =
-            fcap_kafka_now_ms() + (known ? helper->config->metadata_refresh_ms : 1000);
+        int64_t refresh_ms = helper->config->metadata_refresh_ms;
+        refresh_ms = !known                       ? RETRY_COUNT_MS
+                     : refresh_ms > PARTITIONS_MS ? PARTITIONS_MS
+                                                  : refresh_ms;
+        helper->partitions_at_ms = fcap_kafka_now_ms() + refresh_ms;
     }
     if (asked > 0) {
         look_up(helper, asked);

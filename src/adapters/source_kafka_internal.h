@@ -287,7 +287,8 @@ struct fcap_source_kafka {
     bool good; /* a record or an end came since the last round */
     int64_t lagged_ms;
 
-    bool doubt; /* the topic was not there for a moment: is it another one now? */
+    int32_t told_count; /* of partitions, by counted() or started() */
+    bool doubt;         /* the topic was not there for a moment: is it another one now? */
     int64_t watched_ms;
     int64_t doubted_ms;
     struct kafka_end *ends; /* scratch of the watch */

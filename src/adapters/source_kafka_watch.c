@@ -83,6 +83,17 @@ static void watch_partition(struct fcap_source_kafka *source, struct kafka_parti
     }
 }
 
+/* Users move when partitions are added, long before one of them is assigned here. */
+static void count_partitions(struct fcap_source_kafka *source)
+{
+    int32_t count = kafka_shared_partitions(&source->shared);
+    if (count > source->told_count && source->handler->counted != NULL) {
+        source->told_count = count;
+        source->happened = true;
+        source->handler->counted(source->handler->context, count);
+    }
+}
+
 void kafka_watch(struct fcap_source_kafka *source)
 {
     int64_t now_ms = fcap_kafka_now_ms();
@@ -91,6 +102,7 @@ void kafka_watch(struct fcap_source_kafka *source)
         return;
     }
     source->watched_ms = now_ms;
+    count_partitions(source);
     passed_ms = passed_ms < 2 * EVERY_MS ? passed_ms : 2 * EVERY_MS; /* A pause of ours is none. */
     size_t count = source->partition_count;
     if (source->end_capacity < count) {

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Partitions are counted every 2 s: if none was added by then, a user in two is a fault. */
+#define KEYED_DOUBT_MS 5000
+
 /* What producers write before 2001 is no time but a unit error, a zero or "none". */
 #define USABLE_FROM_MS INT64_C(978307200000)
 
@@ -133,7 +136,7 @@ static void void_open_events(struct fcap_task *task, const struct fcap_user *use
     }
 }
 
-static void erase(struct fcap_task *task, struct fcap_user *user)
+static void erase(struct fcap_task *task, struct fcap_user *user, const struct fcap_record *record)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     void_open_events(task, user);
@@ -152,8 +155,11 @@ static void erase(struct fcap_task *task, struct fcap_user *user)
     fcap_cache_account(&pipeline->cache, before,
                        fcap_user_bytes(user, pipeline->settings.window_count));
     if (!FCAP_MUTANT(ERASE)) {
-        int64_t until =
-            user->newest_ms > task->meta.clock_ms ? user->newest_ms : task->meta.clock_ms;
+        int64_t sent_ms = is_trusted_time(task->pipeline, record->timestamp_ms)
+                              ? record->timestamp_ms
+                              : task->meta.clock_ms;
+        int64_t at_ms = growth_erased_at(task, sent_ms);
+        int64_t until = user->newest_ms > at_ms ? user->newest_ms : at_ms;
         if (until > user->erased_until_ms) {
             /* A timer of nobody: when it leaves, the mark has done its work. */
             user->erased_until_ms = until;
@@ -279,7 +285,7 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
         push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_CLOSED);
     }
     if (event->is_tombstone) {
-        erase(task, user);
+        erase(task, user, record);
         return FCAP_REJECT_NONE;
     }
     if (is_future(pipeline, record, event->time_ms)) {
@@ -302,22 +308,37 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
 }
 
 /* Two partitions with the same user would be two clocks and one key. */
-bool apply_is_sole(struct fcap_pipeline *pipeline, int32_t partition, struct fcap_bytes user)
+void apply_look_at(struct fcap_task *task, struct fcap_bytes user)
 {
+    struct fcap_pipeline *pipeline = task->pipeline;
     if (pipeline->settings.keyed_slots == NULL) {
-        return true;
+        return;
     }
+    /* Hash, how many partitions there were then (users move when that changes), partition. */
     uint64_t hash = fcap_hash64(user, 1);
-    uint64_t mine = (hash & ~(uint64_t)0xFFFF) | (uint64_t)(partition + 1);
+    uint64_t mine = (hash & ~(uint64_t)0xFFFFFF) |
+                    (uint64_t)(task->meta.partition_count & 0xFF) << 16 |
+                    (uint64_t)(task->partition + 1);
     uint64_t *slot = &pipeline->settings.keyed_slots[hash & (FCAP_KEYED_SLOTS - 1)];
     uint64_t seen = __atomic_exchange_n(slot, mine, __ATOMIC_RELAXED);
-    if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine) {
-        (void)core_fail(pipeline, FCAP_STOPPED,
-                        "the topic is not keyed by user: the same user stands in two partitions "
-                        "(key the topic by user, or set kafka.keyed: assume)");
-        return false;
+    if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine && pipeline->doubt_until_ms == 0) {
+        /* Or partitions have just been added, and a producer knows it sooner than we do. */
+        pipeline->doubt_until_ms = pipeline->monotonic_ms + KEYED_DOUBT_MS;
+        if (pipeline->settings.keyed_look != NULL) { /* Nobody opens a gate meanwhile. */
+            __atomic_store_n(&pipeline->settings.keyed_look->handover_ms,
+                             pipeline->doubt_until_ms + 1000, __ATOMIC_RELEASE);
+        }
     }
-    return true;
+}
+
+enum fcap_status apply_doubt(struct fcap_pipeline *pipeline)
+{
+    if (pipeline->doubt_until_ms == 0 || pipeline->monotonic_ms < pipeline->doubt_until_ms) {
+        return FCAP_OK;
+    }
+    return core_fail(pipeline, FCAP_STOPPED,
+                     "the topic is not keyed by user: the same user stands in two partitions "
+                     "(key the topic by user, or set kafka.keyed: assume)");
 }
 
 static bool is_keyed(struct fcap_task *task, const struct fcap_record *record,
@@ -333,7 +354,12 @@ static bool is_keyed(struct fcap_task *task, const struct fcap_record *record,
                         "its body (key the topic by user, or set kafka.keyed: assume)");
         return false;
     }
-    return apply_is_sole(pipeline, task->partition, event->user);
+    bool may_tell = event->is_tombstone ? growth_may_tell(task, record->timestamp_ms)
+                                        : growth_may_tell(task, event->time_ms);
+    if (may_tell) {
+        apply_look_at(task, event->user);
+    }
+    return true;
 }
 
 /* False when the source must deliver no more for now. */

@@ -2,8 +2,8 @@
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
  * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, log.c knows
- * which log was read, redo.c brings records up to date after a crash, rebuild.c shows everything
- * again by request, pipeline.c runs the steps. */
+ * which log was read, growth.c where users are when partitions were added, redo.c brings records up
+ * to date after a crash, rebuild.c shows everything again by request, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
@@ -173,6 +173,7 @@ struct fcap_task {
     size_t look_records;   /* read under this assignment while it was counted */
     int64_t look_until_ms; /* monotonic; it waits no longer for the others; 0: it does not wait */
     bool gate_open;
+    int64_t loaded_ms; /* T when it was loaded */
     int64_t start_offset;
     int64_t end_offset;
     int64_t log_start;
@@ -258,6 +259,8 @@ struct fcap_pipeline {
     struct fcap_task *tasks;
     size_t task_count;
     struct fcap_cache cache;
+    uint32_t partition_count; /* of the topic, as told last; 0: not told yet */
+    struct fcap_meta growth;  /* the newest that was seen while it runs: `grown_ms` and so on */
 
     /* Once a step: time stands still. */
     int64_t wall_ms;
@@ -288,6 +291,7 @@ struct fcap_pipeline {
     int64_t retry_at_ms; /* a failed commit waits until then */
     bool changed;        /* something is worth a commit */
     struct held_letter letter;
+    int64_t doubt_until_ms; /* a user stands in two partitions; monotonic; 0: none does */
     uint64_t letter_ticket; /* the newest ticket */
 
     size_t records_left; /* of this step */
@@ -382,8 +386,10 @@ void user_clean(struct fcap_user *user); /* it is */
 /* apply.c */
 bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record);
 bool apply_held_letter(struct fcap_pipeline *pipeline);
-/* False, and the pipeline fails, when the user is known from another partition. */
-bool apply_is_sole(struct fcap_pipeline *pipeline, int32_t partition, struct fcap_bytes user);
+/* Is the user known from another partition? Then nothing is shown until that is explained; */
+void apply_look_at(struct fcap_task *task, struct fcap_bytes user);
+/* or the pipeline fails after a while. */
+enum fcap_status apply_doubt(struct fcap_pipeline *pipeline);
 
 /* dedup.c */
 enum fcap_status dedup_check(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms,
@@ -447,6 +453,25 @@ const struct commit_task *commit_find(const struct commit *commit, const struct 
 
 /* encode.c */
 void encode_task(struct fcap_task *task, struct commit *commit, size_t *user);
+
+/* growth.c */
+/* An empty task begins: has its partition been added, or may its users have moved away? */
+enum fcap_status growth_begin(struct fcap_task *task, struct fcap_start *start);
+/* The source says how many partitions there are, with a task's start or in between. */
+void growth_started(struct fcap_task *task, int32_t partition_count);
+void growth_see(struct fcap_pipeline *pipeline, int32_t partition_count);
+/* Windows are incomplete until they have passed the moment up to which users may have moved. */
+void growth_raise(struct fcap_task *task);
+/* When that moment has passed, everything is projected once. */
+void growth_step(struct fcap_task *task);
+/* The user has not moved away, as far as can be known: its keys may be written. */
+bool growth_owns(const struct fcap_task *task, const struct fcap_user *user);
+/* The user of whom that is not known was erased since, and a key may still show it. */
+bool growth_erased(const struct fcap_task *task, const struct fcap_user *user, int64_t length_ms);
+/* Up to when an erasure holds at least that was sent at this moment: T, as a rule. */
+int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms);
+/* An event of this time tells where its user belongs. */
+bool growth_may_tell(const struct fcap_task *task, int64_t time_ms);
 
 /* log.c */
 enum fcap_status log_load(struct fcap_task *task);

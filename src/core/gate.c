@@ -41,8 +41,11 @@ static bool look_at_user(void *context, struct fcap_bytes key, struct fcap_bytes
     struct fcap_bytes user;
     (void)value;
     core_alive(task->pipeline);
-    return fcap_key_read_user(key, &partition, &user) &&
-           apply_is_sole(task->pipeline, partition, user);
+    if (!fcap_key_read_user(key, &partition, &user)) {
+        return false;
+    }
+    apply_look_at(task, user);
+    return true;
 }
 
 /* What the state holds was read in a run that ended before it had shown a window, perhaps because
@@ -54,9 +57,8 @@ static enum fcap_status look_at_state(struct fcap_task *task)
     const struct fcap_cache *cache = &task->pipeline->cache;
     for (size_t i = 0; i < cache->slot_count; i++) {
         const struct fcap_user *user = cache->slots[i].user;
-        if (user != NULL && user->task == task &&
-            !apply_is_sole(task->pipeline, task->partition, fcap_user_id(user))) {
-            return task->pipeline->failure;
+        if (user != NULL && user->task == task) {
+            apply_look_at(task, fcap_user_id(user));
         }
     }
     struct fcap_buffer keys = {0};
@@ -81,7 +83,10 @@ enum fcap_status gate_begin_look(struct fcap_task *task)
         __atomic_add_fetch(&settings->keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
         task->keyed_waits = true;
     }
-    return task->has_state && settings->keyed_slots != NULL ? look_at_state(task) : FCAP_OK;
+    /* Of users that have moved since, a state tells nothing. */
+    bool may_tell = growth_may_tell(task, task->meta.history_ms);
+    return task->has_state && may_tell && settings->keyed_slots != NULL ? look_at_state(task)
+                                                                        : FCAP_OK;
 }
 
 static void end_look(struct fcap_task *task)
@@ -220,7 +225,7 @@ static enum fcap_status try_to_open(struct fcap_task *task)
     gate_reached(task, task->meta.next_offset);
     look_on(task);
     if (!task->started || !task->reached || !sink->ready || !is_known(&sink->identity) ||
-        pipeline->letter.active) {
+        pipeline->letter.active || pipeline->doubt_until_ms != 0) {
         task->look_until_ms = 0; /* Meanwhile the others may not be read either. */
         return FCAP_OK;
     }
@@ -459,6 +464,7 @@ enum fcap_status gate_step(struct fcap_task *task)
         !is_known(&task->pipeline->sink_state.identity)) {
         return status;
     }
+    growth_step(task);
     status = full_step(task);
     return status == FCAP_OK ? second_look(task) : status;
 }

@@ -117,14 +117,19 @@ void log_lose(struct fcap_task *task, const struct fcap_lost_span *span)
 {
     struct fcap_lost_span lost = *span;
     lost.noticed_ms = task->pipeline->wall_ms;
-    lost.since_ms =
-        FCAP_MUTANT(LOST_SINCE) ? task->meta.history_ms : log_latest_event_ms(task->pipeline);
+    if (lost.kind != FCAP_GAP_GROWN) {
+        lost.since_ms =
+            FCAP_MUTANT(LOST_SINCE) ? task->meta.history_ms : log_latest_event_ms(task->pipeline);
+    }
     if (!task->lost_is_open) {
         task->lost_before_ms = task->meta.complete_since_ms;
     }
     task->lost_is_open = task->lost_is_open || lost.to_ms < 0;
     FCAP_COUNT(task->pipeline->counters.gaps[lost.kind], 1);
     int64_t forgotten_ms = fcap_gaps_add(&task->lost, &lost);
+    if (lost.to_ms >= 0 && lost.since_ms > forgotten_ms) {
+        forgotten_ms = lost.since_ms; /* The next record changes nothing about it. */
+    }
     if (forgotten_ms > task->lost_before_ms) {
         task->lost_before_ms = forgotten_ms;
     }

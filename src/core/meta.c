@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#define VERSION 1
+#define VERSION     2
+#define VERSION_MIN 1 /* before partitions could be added */
 
 /* Flags of a window. */
 #define BUILDING 1
@@ -52,6 +53,11 @@ void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
     put_i64(buffer, meta->bucket_ms);
     fcap_buffer_put_be32(buffer, meta->partition_count);
     fcap_buffer_put_be64(buffer, meta->epoch);
+    put_i64(buffer, meta->grown_ms);
+    put_i64(buffer, meta->moved_until_ms);
+    put_i64(buffer, meta->counted_ms);
+    fcap_buffer_put_be32(buffer, meta->grown_from);
+    fcap_buffer_put_u8(buffer, meta->settle_due ? 1 : 0);
     fcap_buffer_put_u8(buffer, (uint8_t)meta->window_count);
     for (size_t i = 0; i < meta->window_count; i++) {
         encode_window(&meta->windows[i], buffer);
@@ -87,6 +93,23 @@ static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *w
     return true;
 }
 
+static bool decode_growth(struct fcap_reader *reader, uint8_t version, struct fcap_meta *meta)
+{
+    meta->grown_ms = FCAP_TIME_NONE;
+    meta->moved_until_ms = FCAP_TIME_NONE;
+    meta->counted_ms = FCAP_TIME_NONE;
+    if (version == VERSION_MIN) {
+        return true;
+    }
+    meta->grown_ms = take_i64(reader);
+    meta->moved_until_ms = take_i64(reader);
+    meta->counted_ms = take_i64(reader);
+    meta->grown_from = fcap_reader_be32(reader);
+    uint8_t flags = fcap_reader_u8(reader);
+    meta->settle_due = flags == 1;
+    return flags <= 1;
+}
+
 enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret_meta)
 {
     struct fcap_reader reader = fcap_reader_of(bytes);
@@ -95,7 +118,7 @@ enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret
     if (reader.failed) {
         return FCAP_CORRUPT;
     }
-    if (version != VERSION) {
+    if (version < VERSION_MIN || version > VERSION) {
         return FCAP_FORMAT;
     }
     meta.next_offset = take_i64(&reader);
@@ -114,6 +137,9 @@ enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret
     meta.bucket_ms = take_i64(&reader);
     meta.partition_count = fcap_reader_be32(&reader);
     meta.epoch = fcap_reader_be64(&reader);
+    if (!decode_growth(&reader, version, &meta)) {
+        return FCAP_CORRUPT;
+    }
     meta.window_count = fcap_reader_u8(&reader);
     if (reader.failed || meta.window_count > FCAP_WINDOWS_MAX || meta.bucket_ms <= 0) {
         return FCAP_CORRUPT;

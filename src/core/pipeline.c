@@ -14,6 +14,7 @@ void fcap_settings_default(struct fcap_settings *settings)
     *settings = (struct fcap_settings){
         .future_skew_ms = 300000,
         .seek_slack_ms = 60000,
+        .producer_refresh_ms = 300000,
         .start = FCAP_START_TIME,
         .check_keyed = true,
         .commit_interval_ms = 1000,
@@ -60,22 +61,6 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
     }
 }
 
-static void check_partition_count(struct fcap_task *task, int32_t count)
-{
-    char text[160];
-    if (count <= 0) {
-        return;
-    }
-    if (task->meta.partition_count != 0 && task->meta.partition_count != (uint32_t)count) {
-        (void)snprintf(text, sizeof text,
-                       "the topic had %u partitions when the state was written and has %d now: "
-                       "users have moved (start with an empty state.directory)",
-                       task->meta.partition_count, count);
-        (void)core_fail(task->pipeline, FCAP_STOPPED, text);
-    }
-    task->meta.partition_count = (uint32_t)count;
-}
-
 int64_t core_latest_ms(const struct fcap_pipeline *pipeline)
 {
     return pipeline->sink_state.time_ms > pipeline->wall_ms ? pipeline->sink_state.time_ms
@@ -94,10 +79,11 @@ static void on_started(void *context, const struct fcap_started *started)
     task->start_offset = started->offset;
     task->log_start = started->log_start;
     task->end_offset = started->end;
-    check_partition_count(task, started->partition_count);
+    growth_started(task, started->partition_count);
     if (!task->has_state && is_first) {
         log_begin(task, started);
     }
+    growth_raise(task);
     gate_reached(task, started->offset);
 }
 
@@ -132,6 +118,11 @@ static void on_position(void *context, int32_t partition, struct fcap_start *ret
     if (task != NULL) {
         log_position(task, ret_start);
     }
+}
+
+static void on_counted(void *context, int32_t partition_count)
+{
+    growth_see(context, partition_count);
 }
 
 static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
@@ -209,9 +200,9 @@ enum fcap_status fcap_pipeline_open(const struct fcap_settings *settings,
         settings->expiry_hold_ms < hold_max_ms ? settings->expiry_hold_ms : hold_max_ms;
     pipeline->ports = *ports;
     pipeline->key_template = key_template;
-    pipeline->source_handler =
-        (struct fcap_source_handler){pipeline,  on_assigned,    on_started, on_revoked,
-                                     on_record, on_reached_end, on_gap,     on_position};
+    pipeline->source_handler = (struct fcap_source_handler){pipeline,   on_assigned, on_started,
+                                                            on_revoked, on_record,   on_reached_end,
+                                                            on_gap,     on_position, on_counted};
     pipeline->sink_handler = (struct fcap_sink_handler){pipeline, push_acked};
     fcap_cache_init(&pipeline->cache, settings->cache_bytes, settings->window_count);
     pipeline->marks = calloc(MARKS_MAX, sizeof *pipeline->marks);
@@ -220,6 +211,7 @@ enum fcap_status fcap_pipeline_open(const struct fcap_settings *settings,
     pipeline->flight_capacity = FLIGHTS;
     pipeline->mark_open = 1;
     pipeline->round = 1;
+    pipeline->growth.moved_until_ms = FCAP_TIME_NONE;
     *ret_pipeline = pipeline;
     return FCAP_OK;
 }
@@ -266,6 +258,9 @@ static const char *find_stall(struct fcap_pipeline *pipeline)
     const struct fcap_settings *settings = &pipeline->settings;
     if (pipeline->draining) {
         return "draining";
+    }
+    if (pipeline->doubt_until_ms != 0) {
+        return "a user stands in two partitions: have some been added?";
     }
     if (!apply_held_letter(pipeline)) {
         return "the dead-letter topic takes nothing";
@@ -438,7 +433,8 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
         return status;
     }
     read_clocks(pipeline);
-    return project_and_commit(pipeline, wait_ms);
+    status = apply_doubt(pipeline);
+    return status == FCAP_OK ? project_and_commit(pipeline, wait_ms) : status;
 }
 
 bool fcap_pipeline_may_linger(const struct fcap_pipeline *pipeline)

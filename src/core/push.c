@@ -237,7 +237,15 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     if (!task_window_served(task, window)) {
         return false; /* A complete projection follows when it is ready. */
     }
+    bool is_owner = growth_owns(task, user);
+    if (!is_owner && !growth_erased(task, user, task->meta.windows[window].length_ms)) {
+        return false; /* Somebody else shows it, or its PXAT ends it. */
+    }
     push_build(task, user, fcap_user_id(user), window, push, &newest, &cut);
+    if (!is_owner) {
+        *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK, .key = push->key};
+        return true;
+    }
     if (push->kind == FCAP_PUSH_UNLINK) {
         bool has_passed =
             newest == FCAP_TIME_NONE ||
@@ -297,7 +305,7 @@ static bool is_held(const struct fcap_pipeline *pipeline, const struct fcap_user
 void push_send(struct fcap_pipeline *pipeline)
 {
     struct fcap_source *source = pipeline->ports.source;
-    if (!pipeline->sink_state.ready) {
+    if (!pipeline->sink_state.ready || pipeline->doubt_until_ms != 0) {
         return;
     }
     struct push_queue *queues[] = {&pipeline->first, &pipeline->second, &pipeline->held};

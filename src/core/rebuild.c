@@ -114,8 +114,8 @@ static void put_entry(struct fcap_task *task, const struct fcap_user *user, stru
         struct fcap_push push;
         int64_t newest;
         bool cut;
-        if ((served >> i & 1) == 0) {
-            continue;
+        if ((served >> i & 1) == 0 || !growth_owns(task, user)) {
+            continue; /* Not shown, or by somebody else. */
         }
         push_build(task, user, id, i, &push, &newest, &cut);
         bool has_value = push.kind == FCAP_PUSH_SET;

@@ -269,7 +269,11 @@ static void begin_empty(struct fcap_task *task, struct fcap_start *ret_start)
     const struct fcap_settings *settings = &pipeline->settings;
     struct fcap_meta *meta = &task->meta;
     uint64_t commit = meta->commit; /* Goes on where a discarded state ended. */
-    *meta = (struct fcap_meta){.last_timestamp_ms = -1, .complete_since_ms = FCAP_TIME_NONE};
+    *meta = (struct fcap_meta){.last_timestamp_ms = -1,
+                               .complete_since_ms = FCAP_TIME_NONE,
+                               .grown_ms = FCAP_TIME_NONE,
+                               .moved_until_ms = FCAP_TIME_NONE,
+                               .counted_ms = FCAP_TIME_NONE};
     meta->commit = commit;
     meta->valid_from = commit + 1;
     meta->redo_from = commit + 1;
@@ -326,10 +330,12 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     }
     if (!task->has_state) {
         begin_empty(task, ret_start);
+        status = growth_begin(task, ret_start);
     } else {
         status = log_load(task);
         log_position(task, ret_start);
     }
+    task->loaded_ms = task->meta.clock_ms;
     task->open_commit = task->meta.commit + 1;
     task->first_commit = task->open_commit;
     task->first_round = task->pipeline->round;

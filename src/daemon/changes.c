@@ -81,6 +81,11 @@ static void log_windows(const struct fcap_config *config, const struct fcap_task
 
 static void log_gap(const struct fcap_gap *gap)
 {
+    if (gap->kind == FCAP_GAP_GROWN) {
+        FCAP_WARN("partition %d: gap: %s; only users that are heard of from now on are written",
+                  gap->partition, fcap_gap_kind_text(gap->kind));
+        return;
+    }
     FCAP_WARN("partition %d: gap: %s: offset %lld was next, the log holds %lld to %lld; reading "
               "goes on at %lld",
               gap->partition, fcap_gap_kind_text(gap->kind), (long long)gap->wanted,

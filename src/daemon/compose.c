@@ -31,6 +31,7 @@ void fcap_compose_core(const struct fcap_config *config, const struct fcap_memor
     ret_settings->profile = config->profile;
     ret_settings->key_pattern = config->redis.key;
     ret_settings->future_skew_ms = config->limits.max_future_skew_ms;
+    ret_settings->producer_refresh_ms = config->kafka.producer_refresh_ms;
     ret_settings->start = starts[config->kafka.start];
     ret_settings->check_keyed = config->kafka.keyed == FCAP_CONFIG_KEYED_CHECK;
     ret_settings->user_from_key = strcmp(config->event.user, "@key") == 0;

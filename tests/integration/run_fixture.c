@@ -26,6 +26,7 @@ void run_fixture_yaml(const struct run_fixture *fixture, const char *instance, c
                         "  group: %s-group\n"
                         "  session_timeout: 6s\n"
                         "  stall_timeout: 2s\n"
+                        "  producer_refresh: 2s\n"
                         "  instance_id: member\n"
                         "  dead_letter:\n"
                         "    topic: %s\n"

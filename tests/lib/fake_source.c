@@ -450,6 +450,10 @@ static enum fcap_status poll_source(struct fcap_source *port,
     if (source->assigning_count > 0) {
         give(source, handler);
     }
+    if (source->told_count < source->topic->partition_count && handler->counted != NULL) {
+        source->told_count = source->topic->partition_count;
+        handler->counted(handler->context, source->told_count);
+    }
     for (size_t i = 0; i < source->owned_count; i++) {
         struct fake_partition *owned = &source->owned[i];
         if (!owned->started && owned->polls_until_started-- <= 0) {

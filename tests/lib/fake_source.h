@@ -86,6 +86,7 @@ struct fake_source {
     bool *revoking_lost;
     size_t revoking_count;
     size_t turn;
+    int32_t told_count; /* of partitions, by counted() */
 
     /* Knobs; change them at any time. */
     bool send_allowed;     /* default true: what may_send() says for owned partitions */

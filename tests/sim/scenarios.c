@@ -84,7 +84,7 @@ static void spoil_record(struct sim_world *world, int user)
 {
     int partition = sim_partition_of(world, user);
     struct sim_worker *worker = &world->workers[world->owner[partition]];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_offsets *mine = &world->by_user[partition][user];
     for (size_t i = 0; i < mine->count; i++) {
         sim_decide(sim_lineage_of(worker, partition), mine->offsets[i], SIM_REFUSED);
     }

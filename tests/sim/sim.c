@@ -175,6 +175,9 @@ void sim_open(struct sim_world *world, uint64_t seed, const struct sim_plan *pla
     for (int i = 0; i < world->plan.processes; i++) {
         sim_hooks_init(world, i);
         world->processes[i].store = fake_store_open(&world->processes[i].hooks);
+        for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
+            world->processes[i].lineages[p].partition = p;
+        }
     }
 }
 
@@ -195,8 +198,10 @@ void sim_close(struct sim_world *world)
         free(world->logs[p].records);
     }
     sim_life_done(world);
-    for (int i = 0; i < SIM_USERS_MAX; i++) {
-        free(world->by_user[i].offsets);
+    for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
+        for (int i = 0; i < SIM_USERS_MAX; i++) {
+            free(world->by_user[p][i].offsets);
+        }
     }
 }
 

@@ -8,8 +8,8 @@
  *
  * Not injected: a store that loses a synced batch or returns wrong bytes; commands done twice or
  * acknowledged out of order by Redis; a broker that reorders or changes records, or loses some that
- * were sent to Redis and not committed; a new log that nobody notices; a topic that grows
- * partitions; abandoned connections of our own name (the adapter's
+ * were sent to Redis and not committed; a new log that nobody notices; partitions that are added
+ * while clocks or timestamps are wrong; abandoned connections of our own name (the adapter's
  * tests have that one: ZOMBIE); two configurations of windows at work at the same time; memory
  * that runs out. Thread rule: one thread. */
 #ifndef FCAP_TESTS_SIM_H
@@ -70,7 +70,8 @@
     X(TIGHT_CACHE,      500, "worlds with a cache of a few users")                               \
     X(TRIM,             30,  "records taken by retention")                                       \
     X(RECREATE,         12,  "topics created anew")                                              \
-    X(TRUNCATE,         80,  "logs that lost their end")
+    X(TRUNCATE,         80,  "logs that lost their end")                                         \
+    X(GROW,             80,  "partitions added to the topic")
 
 /* What must have happened in a run of many seeds, beside the faults. */
 #define SIM_EVENT_LIST(X)                                                                        \
@@ -100,8 +101,10 @@
     X(UNLINK,               "UNLINK sent")                                                       \
     X(GAP,                  "gaps")                                                              \
     X(OTHER_LOG,            "states that met another log, or less of theirs")                    \
-    X(ADS_LIMIT,            "records beyond the limit of ads")                                    \
-    X(REBUILT,              "partitions rebuilt after another hand had changed keys")
+    X(ADS_LIMIT,            "records beyond the limit of ads")                                   \
+    X(REBUILT,              "partitions rebuilt after another hand had changed keys")            \
+    X(STALE_PRODUCER,       "records by producers that had not learned of new partitions")       \
+    X(GROWN_KEY,            "keys compared that other partitions than now had written")
 /* clang-format on */
 
 enum sim_fault {
@@ -148,6 +151,7 @@ struct sim_record {
     uint32_t id;
     bool is_copy; /* some earlier record has this id */
     int64_t timestamp_ms;
+    uint64_t serial; /* in which order records came to the topic */
 };
 
 struct sim_log {
@@ -178,6 +182,7 @@ struct sim_offsets {
  * the moment of reading (the future rule with CreateTime) are noted as they are made; a record
  * that is read again after a crash is decided again. */
 struct sim_lineage {
+    int partition;
     int64_t start;      /* the first record that was read */
     uint8_t *decisions; /* by noted record, enum sim_decision */
     size_t capacity;
@@ -252,6 +257,7 @@ struct sim_worker {
     int process;
     bool open;
     bool reading; /* a record is being delivered */
+    int sending;  /* the partition of the push under way */
     bool left;    /* a partition was lost while commands of it were in flight */
     bool paused;
     int64_t paused_until_ms; /* monotonic */
@@ -336,9 +342,13 @@ struct sim_world {
     struct sim_log logs[SIM_PARTITIONS_MAX];
     struct sim_life lives[SIM_PARTITIONS_MAX][SIM_LIVES_MAX];
     int life_count[SIM_PARTITIONS_MAX];
-    struct sim_offsets by_user[SIM_USERS_MAX];
+    struct sim_offsets by_user[SIM_PARTITIONS_MAX][SIM_USERS_MAX];
     int64_t held_until_ms[SIM_PARTITIONS_MAX];
     uint32_t next_id;
+    uint64_t serial;
+    int grown_from;     /* partitions before some were added last; 0: never */
+    int64_t learned_ms; /* then every producer knew of them, true time */
+    bool is_blind;      /* an old partition came to a process that could not know of it */
 
     struct sim_process processes[SIM_PROCESSES_MAX];
     struct sim_worker workers[SIM_WORKERS_MAX];
@@ -348,7 +358,7 @@ struct sim_world {
 
     /* Behind the newest record of a user that was refused when it was read first and accepted when
      * it was read again. */
-    int64_t revised_next[SIM_USERS_MAX];
+    int64_t revised_next[SIM_PARTITIONS_MAX][SIM_USERS_MAX];
     int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
     size_t step;
 
@@ -384,6 +394,17 @@ int64_t sim_longest(const struct sim_world *world);
 /* --- sim_plan.c --- */
 void sim_plan_draw(uint64_t seed, struct sim_plan *ret_plan, struct fcap_settings *ret_settings);
 void sim_settings_draw(struct sim_world *world);
+
+/* --- sim_growth.c --- */
+void sim_grow(struct sim_world *world);
+/* The partition that a record of the user goes to now: producers learn one after the other. */
+int sim_place(struct sim_world *world, int user);
+/* Whether the key must be what the user's partition says: nobody else may have written it. */
+bool sim_is_certain(struct sim_world *world, size_t window);
+/* Notes an old partition whose new owner knows nothing of the growth. */
+void sim_note_blind(struct sim_worker *worker, int partition);
+/* Nobody who was erased is there, whether windows are ready or not. */
+void sim_check_erased(struct sim_world *world);
 
 /* --- sim_topic.c --- */
 void sim_produce(struct sim_world *world);

@@ -123,7 +123,7 @@ static void check_set(struct sim_worker *worker, const struct fcap_push *push, i
         return;
     }
     int64_t *shown = &world->shown_as_of_ms[user][window];
-    if (as_of < *shown) {
+    if (as_of < *shown && sim_is_certain(world, window)) {
         sim_fail(world, "push: as_of of u%d %s goes back from +%lld to +%lld", user,
                  world->settings.windows[window].name, (long long)(*shown - world->plan.start_ms),
                  (long long)(as_of - world->plan.start_ms));
@@ -161,7 +161,7 @@ void sim_check_push(struct sim_worker *worker, const struct fcap_push *push)
         return;
     }
     if (!parse_key(world, push->key, &user, &window) ||
-        !sim_report(worker, sim_partition_of(world, user), &report) || !report.gate_open) {
+        !sim_report(worker, worker->sending, &report) || !report.gate_open) {
         sim_fail(world, "push: %.*s must not be written now", (int)push->key.size,
                  (const char *)push->key.data);
         return;
@@ -205,7 +205,7 @@ static void check_no_doubles(struct sim_worker *worker, int user, size_t window,
 {
     struct sim_world *world = worker->world;
     const struct sim_log *log = &world->logs[report->partition];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_offsets *mine = &world->by_user[report->partition][user];
     struct sim_counts most = {.newest_ms = SIM_NEVER};
     if (sim_lineage_of(worker, report->partition)->may_double) {
         return;
@@ -232,7 +232,7 @@ static void check_nothing_lost(struct sim_worker *worker, int user, size_t windo
     struct sim_world *world = worker->world;
     const struct sim_lineage *lineage = sim_lineage_of(worker, report->partition);
     const struct sim_log *log = &world->logs[report->partition];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_offsets *mine = &world->by_user[report->partition][user];
     int64_t skew_ms = world->settings.future_skew_ms - world->plan.wall_error_ms;
     int64_t begin_ms = report->clock_ms - world->settings.windows[window].length_ms;
     for (size_t i = 0; i < mine->count && !world->plan.timestamps_lie; i++) {
@@ -312,8 +312,8 @@ static bool is_right_at(struct sim_world *world, const struct sim_lineage *linea
                         int64_t next)
 {
     int64_t length = world->settings.windows[window].length_ms;
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_log *log = &world->logs[lineage->partition];
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     int64_t from = range->clock_from;
     if (seen->present && seen->as_of > from) {
         from = seen->as_of;
@@ -355,8 +355,8 @@ static bool look(struct sim_world *world, int user, size_t window, struct seen *
 static bool is_unknown(const struct sim_world *world, const struct sim_lineage *lineage, int user,
                        size_t window, const struct seen *seen)
 {
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_log *log = &world->logs[lineage->partition];
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     int64_t redis_ms = world->true_ms + world->redis_clock.offset_ms;
     int64_t newest = seen->pxat + 1 - world->settings.windows[window].length_ms;
     for (size_t i = 0; i < mine->count; i++) {
@@ -374,7 +374,7 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
     struct sim_world *world = worker->world;
     int partition = sim_partition_of(world, user);
     const struct sim_lineage *lineage = sim_lineage_of(worker, partition);
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_offsets *mine = &world->by_user[partition][user];
     struct seen seen;
     if (!look(world, user, window, &seen)) {
         sim_fail(world, "%s: u%d holds a value that cannot be read", where, user);
@@ -455,7 +455,8 @@ void sim_check_claims(struct sim_worker *worker)
         struct range range = {report.claimed_as_of_ms, report.clock_ms, report.claimed_next,
                               report.next_offset};
         for (size_t window = 0; window < world->settings.window_count; window++) {
-            if ((report.ready_mask & report.projected_mask) >> window & 1) {
+            if (((report.ready_mask & report.projected_mask) >> window & 1) != 0 &&
+                sim_is_certain(world, window)) {
                 world->score->checks[SIM_CHECK_CLAIM]++;
                 check_key(worker, user, window, "claim", &range);
             }
@@ -516,15 +517,15 @@ static void check_section(struct sim_worker *worker, const struct fcap_meta *met
         return;
     }
     for (int user = partition; user < world->plan.users; user += world->plan.partitions) {
-        const struct sim_offsets *mine = &world->by_user[user];
+        const struct sim_offsets *mine = &world->by_user[partition][user];
         int64_t newest = mine->count > 0 ? mine->offsets[mine->count - 1] : -1;
-        if (world->revised_next[user] > next || (closed && newest >= next)) {
+        if (world->revised_next[partition][user] > next || (closed && newest >= next)) {
             continue; /* Redis may show what an earlier run made of a record that this commit does
                          not cover; it will be read again, and the user shown again. */
         }
         for (size_t i = 0; i < meta->window_count; i++) {
             if (is_same_redis(world, &meta->windows[i].projected_to) &&
-                (report.ready_mask >> i & 1) != 0) {
+                (report.ready_mask >> i & 1) != 0 && sim_is_certain(world, i)) {
                 world->score->checks[SIM_CHECK_COMMIT]++;
                 check_key(worker, user, i, "commit ahead of Redis", &range);
             }

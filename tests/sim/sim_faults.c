@@ -322,6 +322,12 @@ static void topic_faults(struct sim_world *world)
         happens(world, SIM_FAULT_TRUNCATE)) {
         truncate_log(world, partition);
     }
+    bool may_grow = world->plan.wall_error_ms == 0 && !world->plan.timestamps_lie &&
+                    world->plan.partitions < SIM_PARTITIONS_MAX &&
+                    world->true_ms > world->learned_ms;
+    if (may_grow && happens(world, SIM_FAULT_GROW)) {
+        sim_grow(world);
+    }
     if (happens(world, SIM_FAULT_LETTERS_BUSY)) {
         world->letters_busy_ms =
             world->monotonic_ms + sim_between(world, 1, world->plan.step_ms * 20);

@@ -138,8 +138,8 @@ bool sim_life_is_same_below(const struct sim_world *world, int partition,
 static bool is_named(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                      const struct sim_moment *moment)
 {
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_log *log = &world->logs[lineage->partition];
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     for (size_t i = 0; i < mine->count && mine->offsets[i] < moment->next; i++) {
         int64_t noted = mine->offsets[i];
         const struct sim_record *record = &log->records[noted];
@@ -157,8 +157,8 @@ static bool is_named(const struct sim_world *world, int user, const struct sim_l
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                        int64_t newest_ms, const struct sim_moment *moment)
 {
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_log *log = &world->logs[lineage->partition];
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     bool may_be = lineage->life > 0 && !is_named(world, user, lineage, moment);
     for (size_t i = 0; i < mine->count && may_be; i++) {
         int64_t noted = mine->offsets[i];

@@ -167,16 +167,13 @@ void sim_settle(struct sim_world *world)
 static int64_t next_due(struct sim_world *world)
 {
     int64_t due = INT64_MAX;
-    for (int user = 0; user < world->plan.users; user++) {
-        int partition = sim_partition_of(world, user);
-        struct sim_worker *worker = &world->workers[world->owner[partition]];
+    for (int p = 0; p < world->plan.partitions; p++) {
         struct fcap_task_report report;
-        if (!sim_report(worker, partition, &report)) {
+        if (!sim_report(&world->workers[world->owner[p]], p, &report)) {
             continue;
         }
-        for (size_t i = 0; i < world->by_user[user].count; i++) {
-            const struct sim_record *record =
-                &world->logs[partition].records[world->by_user[user].offsets[i]];
+        for (size_t i = 0; i < world->logs[p].count; i++) {
+            const struct sim_record *record = &world->logs[p].records[i];
             for (size_t w = 0; w < world->settings.window_count; w++) {
                 int64_t moment = record->time_ms + world->settings.windows[w].length_ms;
                 bool ahead = record->kind == SIM_EVENT && moment > report.clock_ms + 1 &&
@@ -252,6 +249,7 @@ static void be_prompt(struct sim_world *world)
         return;
     }
     sim_check_rest(world, SIM_CHECK_REST);
+    sim_check_erased(world);
     for (int i = 0; i < MOMENTS && !world->failed; i++) {
         int64_t due = next_due(world);
         if (due == INT64_MAX) {

@@ -149,7 +149,8 @@ static void on_started(void *context, const struct fcap_started *started)
     struct sim_task *task = &worker->tasks[started->partition];
     sim_note(worker->world, "partition %d starts at %lld of %lld .. %lld", started->partition,
              (long long)started->offset, (long long)started->log_start, (long long)started->end);
-    if (task->start != FCAP_START_OFFSET) {
+    bool is_new = task->start != FCAP_START_OFFSET;
+    if (is_new) {
         struct sim_process *process = &worker->world->processes[worker->process];
         struct sim_lineage *lineage = &process->lineages[started->partition];
         sim_life_enter(worker->world, started->partition, lineage, started->offset);
@@ -159,6 +160,16 @@ static void on_started(void *context, const struct fcap_started *started)
     meet_another_log(worker, started);
     task->started = true;
     worker->handler.started(worker->handler.context, started);
+    if (is_new) {
+        sim_note_blind(worker, started->partition);
+    }
+}
+
+static void on_counted(void *context, int32_t partition_count)
+{
+    struct sim_worker *worker = context;
+    sim_note(worker->world, "worker %d sees %d partitions", worker->index, partition_count);
+    worker->handler.counted(worker->handler.context, partition_count);
 }
 
 static void on_revoked(void *context, const int32_t *partitions, size_t count, bool lost)
@@ -216,8 +227,8 @@ static bool on_record(void *context, const struct fcap_record *record)
                  noted->user, noted->ad, (long long)(noted->time_ms - world->plan.start_ms),
                  (long long)(noted->timestamp_ms - world->plan.start_ms), noted->id,
                  noted->is_copy ? " copy" : "", refused ? " future" : "");
-        if (was_refused && !refused && world->revised_next[noted->user] <= at) {
-            world->revised_next[noted->user] = at + 1;
+        if (was_refused && !refused && world->revised_next[record->partition][noted->user] <= at) {
+            world->revised_next[record->partition][noted->user] = at + 1;
         }
         if (refused != is_future(world, noted, wall, redis)) {
             sim_fail(world, "record %d/%lld: refused as future %d, by definition %d",
@@ -277,7 +288,8 @@ static enum fcap_status poll_source(struct fcap_source *port,
     struct sim_worker *worker = (struct sim_worker *)port;
     worker->handler = *handler;
     struct fcap_source_handler ear = {
-        worker, on_assigned, on_started, on_revoked, on_record, on_reached_end, on_gap, on_position,
+        worker,         on_assigned, on_started,  on_revoked, on_record,
+        on_reached_end, on_gap,      on_position, on_counted,
     };
     return worker->source.port.ops->poll(&worker->source.port, &ear, budget);
 }
@@ -285,6 +297,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
 static bool may_send(struct fcap_source *port, int32_t partition)
 {
     struct sim_worker *worker = (struct sim_worker *)port;
+    worker->sending = partition; /* It is asked before each user. */
     return worker->source.port.ops->may_send(&worker->source.port, partition);
 }
 

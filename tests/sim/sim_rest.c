@@ -115,7 +115,9 @@ void sim_check_rest(struct sim_world *world, enum sim_check check)
                             .hold_ms = check == SIM_CHECK_PROMPT ? hold_ms(world) : 0};
         for (int user = p; user < world->plan.users; user += world->plan.partitions) {
             for (size_t window = 0; window < world->settings.window_count; window++) {
-                if ((report.ready_mask >> window & 1) != 0) {
+                if ((report.ready_mask >> window & 1) != 0 && sim_is_certain(world, window)) {
+                    sim_count(world, SIM_EVENT_GROWN_KEY,
+                              world->grown_from > 0 && user % world->grown_from != p);
                     check_one(&rest, user, window);
                 }
             }

@@ -71,7 +71,7 @@ static void note_record(struct sim_world *world, int partition, const struct sim
     if (record->kind != SIM_EVENT && record->kind != SIM_TOMBSTONE) {
         return;
     }
-    struct sim_offsets *mine = &world->by_user[record->user];
+    struct sim_offsets *mine = &world->by_user[partition][record->user];
     if (mine->count == mine->capacity) {
         mine->capacity = mine->capacity * 2 + 32;
         mine->offsets = grow(mine->offsets, mine->capacity, sizeof *mine->offsets);
@@ -101,8 +101,9 @@ static int64_t draw_timestamp(struct sim_world *world)
 
 int64_t sim_append(struct sim_world *world, const struct sim_record *record)
 {
-    int partition = sim_partition_of(world, record->user);
+    int partition = sim_place(world, record->user);
     struct sim_record noted = *record;
+    noted.serial = ++world->serial;
     if (noted.timestamp_ms == SIM_NEVER) {
         noted.timestamp_ms = draw_timestamp(world);
     }
@@ -151,7 +152,8 @@ static int64_t draw_time(struct sim_world *world)
         size_t window = sim_draw(world, world->settings.window_count);
         return now - world->settings.windows[window].length_ms + sim_between(world, -2, 40);
     }
-    return kind < 95 ? now + sim_between(world, 0, skew) : now + skew + sim_between(world, 1, skew);
+    return kind < 95 || now <= world->learned_ms ? now + sim_between(world, 0, skew)
+                                                 : now + skew + sim_between(world, 1, skew);
 }
 
 /* Ads come and go, so that their numbers are dropped in time. */
@@ -164,8 +166,9 @@ static int draw_ad(struct sim_world *world)
 
 static bool draw_copy(struct sim_world *world, int user, struct sim_record *ret_record)
 {
-    const struct sim_offsets *mine = &world->by_user[user];
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
+    int partition = sim_partition_of(world, user);
+    const struct sim_offsets *mine = &world->by_user[partition][user];
+    const struct sim_log *log = &world->logs[partition];
     if (mine->count == 0) {
         return false;
     }
@@ -276,8 +279,8 @@ static bool is_duplicate(const struct sim_world *world, const struct sim_lineage
 void sim_define(const struct sim_world *world, const struct sim_lineage *lineage, int user,
                 int64_t window_ms, int64_t clock_ms, int64_t next, struct sim_counts *ret_counts)
 {
-    const struct sim_log *log = &world->logs[sim_partition_of(world, user)];
-    const struct sim_offsets *mine = &world->by_user[user];
+    const struct sim_log *log = &world->logs[lineage->partition];
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     *ret_counts = (struct sim_counts){.newest_ms = SIM_NEVER};
     size_t end = mine->count;
     while (end > 0 && mine->offsets[end - 1] >= next) {

@@ -287,14 +287,15 @@ static void step(struct fcap_pipeline *pipeline)
 /* Meta: next offset 4, the key's hash, T and H; then what differs between the commits; then the
  * numbers and windows. */
 #define META_1                                                                                     \
-    "default put 00 05 74 61 73 6b = 01 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 "          \
+    "default put 00 05 74 61 73 6b = 02 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 "          \
     "06 e8 41 7d 0f e6 61 3f 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 "                     \
     "80 00 00 00 00 00 00 00 "
 #define META_2                                                                                     \
     " 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 00 00 00 02 00 00 00 01 "                    \
     "00 00 00 00 00 00 ea 60 00 00 00 0c "
 #define META_3                                                                                     \
-    " 02 00 00 00 00 00 00 05 26 5c 00 02 31 64 00 00 00 01 8b ca bf 0f e8 "                       \
+    " 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 00 "     \
+    "02 00 00 00 00 00 00 05 26 5c 00 02 31 64 00 00 00 01 8b ca bf 0f e8 "                        \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "                     \
     "00 01 00 00 00 00 24 0c 84 00 02 37 64 00 00 00 01 8b ab d8 e7 e8 "                           \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"

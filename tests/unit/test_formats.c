@@ -275,14 +275,19 @@ static void test_chunk_many(void **state)
 
 /* --- meta ---------------------------------------------------------------------------------- */
 
-#define META_HEAD                                                                                  \
-    "01 00 00 00 00 00 00 00 07 00 00 01 8b cf e5 68 00 01 02 03 04 05 06 07 08 "                  \
+#define META_BODY                                                                                  \
+    "00 00 00 00 00 00 00 07 00 00 01 8b cf e5 68 00 01 02 03 04 05 06 07 08 "                     \
     "00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 80 00 00 00 00 00 00 00 "                     \
     "00 00 00 00 00 00 00 09 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 08 "                     \
     "00 00 01 8b cf e5 6b 84 00 00 01 8b ab d8 e7 84 00 00 00 03 00 00 00 2a "                     \
-    "00 00 00 00 00 00 ea 60 00 00 00 0c 00 00 00 00 00 00 00 05 01 "
+    "00 00 00 00 00 00 ea 60 00 00 00 0c 00 00 00 00 00 00 00 05 "
+/* Grown from 8 partitions. */
+#define META_GROWN                                                                                 \
+    "00 00 01 8b cf e5 68 00 00 00 01 8b cf ee 8f c0 00 00 01 8b cf e5 40 f0 00 00 00 08 01 "
+#define NEVER_GROWN                                                                                \
+    "80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 00 "
 #define META_WINDOW                                                                                \
-    "00 02 00 00 00 00 05 26 5c 00 02 31 64 01 00 00 01 8b cf e5 68 00 "                           \
+    "01 00 02 00 00 00 00 05 26 5c 00 02 31 64 01 00 00 01 8b cf e5 68 00 "                        \
     "00 00 01 8b ab d8 e7 e8 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f"
 
 static struct fcap_meta meta_example(void)
@@ -304,6 +309,11 @@ static struct fcap_meta meta_example(void)
         .bucket_ms = 60000,
         .partition_count = 12,
         .epoch = 5,
+        .grown_ms = 1700000000000,
+        .moved_until_ms = 1700000600000,
+        .counted_ms = 1699999990000,
+        .grown_from = 8,
+        .settle_due = true,
         .window_count = 1,
         .windows = {{.number = 2,
                      .length_ms = 86400000,
@@ -327,7 +337,7 @@ static void test_meta(void **state)
     (void)state;
     meta = meta_example();
     fcap_meta_encode(&meta, &buffer);
-    golden_check(fcap_buffer_bytes(&buffer), META_HEAD META_WINDOW);
+    golden_check(fcap_buffer_bytes(&buffer), "02 " META_BODY META_GROWN META_WINDOW);
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_OK);
     assert_memory_equal(&back, &meta, offsetof(struct fcap_meta, windows));
     fcap_meta_encode(&back, &again);
@@ -339,10 +349,33 @@ static void test_meta(void **state)
     }
     fcap_buffer_put_u8(&buffer, 0);
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
-    buffer.data[0] = 2;
+    buffer.data[0] = 3;
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_FORMAT);
     fcap_buffer_done(&buffer);
     fcap_buffer_done(&again);
+}
+
+/* Of the time before partitions could be added: it is read, and written as it is now. */
+static void test_meta_of_version_1(void **state)
+{
+    static struct fcap_meta meta;
+    static struct fcap_meta back;
+    struct fcap_buffer buffer = {0};
+    (void)state;
+    meta = meta_example();
+    meta.grown_ms = FCAP_TIME_NONE;
+    meta.moved_until_ms = FCAP_TIME_NONE;
+    meta.counted_ms = FCAP_TIME_NONE;
+    meta.grown_from = 0;
+    meta.settle_due = false;
+    golden_put(&buffer, "01 " META_BODY META_WINDOW);
+    assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_OK);
+    assert_memory_equal(&back, &meta, offsetof(struct fcap_meta, windows));
+    assert_string_equal(back.windows[0].name, "1d");
+    fcap_buffer_clear(&buffer);
+    fcap_meta_encode(&back, &buffer);
+    golden_check(fcap_buffer_bytes(&buffer), "02 " META_BODY NEVER_GROWN META_WINDOW);
+    fcap_buffer_done(&buffer);
 }
 
 static void test_meta_windows(void **state)
@@ -371,10 +404,10 @@ static void test_meta_windows(void **state)
         assert_int_equal(back.windows[i].building, i % 3 == 0);
         assert_int_equal(back.windows[i].shown, i % 2 == 1);
     }
-    buffer.data[130] |= 4; /* the first window's flags: one that nobody knows */
+    buffer.data[159] |= 4; /* the first window's flags: one that nobody knows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
-    buffer.data[130] &= (uint8_t)~4;
-    buffer.data[117] = FCAP_WINDOWS_MAX + 1; /* the number of windows */
+    buffer.data[159] &= (uint8_t)~4;
+    buffer.data[146] = FCAP_WINDOWS_MAX + 1; /* the number of windows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
     fcap_buffer_done(&buffer);
 }
@@ -428,11 +461,12 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),       cmocka_unit_test(test_keys_cut),
-        cmocka_unit_test(test_key_order),  cmocka_unit_test(test_chunk),
-        cmocka_unit_test(test_chunk_many), cmocka_unit_test(test_chunk_damaged),
-        cmocka_unit_test(test_meta),       cmocka_unit_test(test_meta_windows),
-        cmocka_unit_test(test_ad),         cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_keys_cut),
+        cmocka_unit_test(test_key_order),    cmocka_unit_test(test_chunk),
+        cmocka_unit_test(test_chunk_many),   cmocka_unit_test(test_chunk_damaged),
+        cmocka_unit_test(test_meta),         cmocka_unit_test(test_meta_of_version_1),
+        cmocka_unit_test(test_meta_windows), cmocka_unit_test(test_ad),
+        cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

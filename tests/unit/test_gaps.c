@@ -28,8 +28,8 @@ static const struct fcap_lost_span one = {
 
 static void test_kinds(void **state)
 {
-    static const char *const names[] = {"below_start", "beyond_end", "recreated", "truncated",
-                                        "short_history"};
+    static const char *const names[] = {"below_start", "beyond_end",    "recreated",
+                                        "truncated",   "short_history", "grown"};
     (void)state;
     /* The numbers are stored: they stay what they are. */
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -1,0 +1,126 @@
+/* Partitions added to the topic: where records go then, and what may be said about keys. */
+#include "sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The last producer learns of it within less than the skew: so whoever notices the growth later
+ * than that from when it happened meets no more records in old places. */
+void sim_grow(struct sim_world *world)
+{
+    int64_t most_ms = world->settings.future_skew_ms - 4;
+    int count = world->plan.partitions;
+    world->grown_from = count;
+    world->learned_ms = world->true_ms + sim_between(world, 0, most_ms);
+    count += 1 + (int)sim_draw(world, (uint64_t)(SIM_PARTITIONS_MAX - count));
+    sim_note(world, "the topic grows from %d to %d partitions", world->plan.partitions, count);
+    fake_topic_grow(&world->topic, count);
+    world->plan.partitions = count;
+    for (int user = 0; user < SIM_USERS_MAX; user++) {
+        for (size_t i = 0; i < FCAP_WINDOWS_MAX; i++) {
+            world->shown_as_of_ms[user][i] = SIM_NEVER; /* Two clocks, for a while. */
+        }
+    }
+}
+
+int sim_place(struct sim_world *world, int user)
+{
+    bool is_stale =
+        world->grown_from > 0 && world->true_ms <= world->learned_ms && sim_draw(world, 2) == 0;
+    sim_count(world, SIM_EVENT_STALE_PRODUCER, is_stale);
+    return is_stale ? user % world->grown_from : sim_partition_of(world, user);
+}
+
+/* Every partition says that the window is ready: what fc:meta asks of a reader. */
+bool sim_is_certain(struct sim_world *world, size_t window)
+{
+    for (int p = 0; p < world->plan.partitions && world->grown_from > 0; p++) {
+        struct fcap_task_report report;
+        if (world->is_blind || world->owner[p] < 0 ||
+            !sim_report(&world->workers[world->owner[p]], p, &report) ||
+            (report.ready_mask >> window & 1) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void sim_note_blind(struct sim_worker *worker, int partition)
+{
+    struct sim_world *world = worker->world;
+    struct fcap_task_report report;
+    if (world->grown_from == 0 || partition >= world->grown_from ||
+        !sim_report(worker, partition, &report)) {
+        return;
+    }
+    for (size_t i = 0; i < report.lost.count; i++) {
+        if (report.lost.spans[i].kind == FCAP_GAP_GROWN) {
+            return;
+        }
+    }
+    sim_note(world, "partition %d comes to a process that knows nothing", partition);
+    world->is_blind = true;
+}
+
+/* --- erasures --- */
+
+/* All that is to be shown once more when producers have learned has been shown. */
+static bool is_settled(struct sim_world *world)
+{
+    for (int p = 0; p < world->plan.partitions; p++) {
+        struct fcap_task_report report;
+        if (!sim_report(&world->workers[world->owner[p]], p, &report) || report.projecting ||
+            report.clock_ms <= report.complete_since_ms || world->life_count[p] > 1 ||
+            world->topic.logs[p].log_start > 0) {
+            return false; /* Or its log may have taken the tombstone with it. */
+        }
+    }
+    return true;
+}
+
+/* What is held back is not taken away either. */
+static bool is_shown(struct sim_world *world, int user, size_t window)
+{
+    int partition = sim_partition_of(world, user);
+    struct fcap_task_report report;
+    return sim_report(&world->workers[world->owner[partition]], partition, &report) &&
+           (report.projected_mask >> window & 1) != 0;
+}
+
+static const struct sim_record *last_record(const struct sim_world *world, int user)
+{
+    const struct sim_record *last = NULL;
+    for (int p = 0; p < world->plan.partitions; p++) {
+        const struct sim_offsets *mine = &world->by_user[p][user];
+        for (size_t i = 0; i < mine->count; i++) {
+            const struct sim_record *record = &world->logs[p].records[mine->offsets[i]];
+            last = last == NULL || record->serial > last->serial ? record : last;
+        }
+    }
+    return last;
+}
+
+void sim_check_erased(struct sim_world *world)
+{
+    if (world->grown_from == 0 || world->is_blind || world->failed || !is_settled(world) ||
+        world->settings.start == FCAP_START_LATEST) {
+        return;
+    }
+    for (int user = 0; user < world->plan.users; user++) {
+        const struct sim_record *last = last_record(world, user);
+        for (size_t window = 0; window < world->settings.window_count; window++) {
+            char key[64];
+            struct fcap_bytes value;
+            int64_t pxat;
+            size_t size = (size_t)snprintf(key, sizeof key, "fc:{u%d}:%s", user,
+                                           world->settings.windows[window].name);
+            if (last != NULL && last->kind == SIM_TOMBSTONE && is_shown(world, user, window) &&
+                fcap_fake_redis_get(&world->redis, (struct fcap_bytes){(const uint8_t *)key, size},
+                                    &value, &pxat)) {
+                sim_fail(world, "erased: u%d is back in %s: %.*s", user,
+                         world->settings.windows[window].name, (int)value.size,
+                         (const char *)value.data);
+            }
+        }
+    }
+}
