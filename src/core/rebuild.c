@@ -259,7 +259,10 @@ bool fcap_pipeline_values_user(struct fcap_pipeline *pipeline, int32_t partition
     }
     if (id.size > 0) {
         const struct fcap_user *user = inspect_user(task, id, &stored, &is_known);
-        is_known = user != NULL && is_known;
+        /* An empty record may be of a user who belongs to another partition, unless it has just
+         * become empty and Redis has not acknowledged that yet. */
+        is_known = user != NULL && is_known &&
+                   (!fcap_user_is_empty(user, task->meta.history_ms) || waits(user));
         if (is_known) {
             put_entry(task, user, id, &entries);
         }

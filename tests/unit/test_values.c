@@ -237,6 +237,27 @@ static void test_every_user_is_in_some_block_stored_or_not(void **unused)
     world.redis.down = false;
 }
 
+static void test_a_user_without_counts_is_not_known(void **unused)
+{
+    struct fcap_buffer block = {0};
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    (void)unused;
+    pipeline_world_add(0, "u1", "v", NOW_MS - PIPELINE_WORLD_HOUR_MS + 2000);
+    start();
+    rest();
+    assert_true(fcap_pipeline_values_user(world.pipeline, 0, fcap_bytes_of("u1"), &block));
+    assert_true(fcap_fake_redis_get(&world.redis, key_of(1), &value, &expire_at_ms));
+    for (int i = 0; i < 200; i++) { /* It leaves the window. */
+        world.now_ms += 10;
+        assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_OK);
+    }
+    assert_false(fcap_pipeline_values_user(world.pipeline, 0, fcap_bytes_of("u1"), &block));
+    assert_false(fcap_pipeline_rebuild_user(world.pipeline, 0, fcap_bytes_of("u1")));
+    assert_false(fcap_fake_redis_get(&world.redis, key_of(1), &value, &expire_at_ms));
+    fcap_buffer_done(&block);
+}
+
 /* --- rebuilding --- */
 
 static void fill(void)
@@ -354,6 +375,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_damaged_block_is_noticed, setup,
                                         pipeline_world_teardown),
         cmocka_unit_test_setup_teardown(test_every_user_is_in_some_block_stored_or_not, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_a_user_without_counts_is_not_known, setup,
                                         pipeline_world_teardown),
         cmocka_unit_test_setup_teardown(test_a_rebuild_mends_what_another_hand_has_done, setup,
                                         pipeline_world_teardown),
