@@ -185,7 +185,7 @@ static enum fcap_status judge_batch(struct verify *verify, struct batch *batch)
 }
 
 static void gather(struct batch *batch, struct fcap_values *values,
-                   const struct fcap_values_entry *entry, uint32_t compared)
+                   const struct fcap_values_entry *entry, uint32_t compared, struct seen_keys *seen)
 {
     struct batch_user *user = &batch->users[batch->user_count++];
     *user = (struct batch_user){.partition = values->partition,
@@ -201,6 +201,9 @@ static void gather(struct batch *batch, struct fcap_values *values,
         struct fcap_values_window *window = &batch->windows[batch->key_count];
         fcap_values_next_window(values, window);
         if ((compared >> i & 1) != 0) {
+            if (window->value.data != NULL) {
+                verify_seen_add(seen, window->key);
+            }
             batch->keys[batch->key_count++] = window->key;
             user->count++;
             fcap_difference_put_wanted(window, &batch->scratch);
@@ -240,7 +243,7 @@ static enum fcap_status judge_block(struct verify *verify, struct fcap_values *v
     }
     verify->skipped_windows = verify->skipped_windows || compared != values->served;
     while (status == FCAP_OK && fcap_values_next(values, &entry)) {
-        gather(batch, values, &entry, compared);
+        gather(batch, values, &entry, compared, &verify->seen);
         if (is_settled(verify, &batch->users[batch->user_count - 1])) {
             batch->user_count--;
             batch->key_count = batch->users[batch->user_count].first;
@@ -449,6 +452,7 @@ int fcap_verify(const struct fcap_config *config, const char *user, bool is_runn
     fcap_verify_source_close(verify.source);
     fcap_key_template_done(&verify.keys);
     fcap_redis_client_close(verify.client);
+    free(verify.seen.slots);
     free(verify.suspects.rows);
     free(verify.before.rows);
     return exit_code;

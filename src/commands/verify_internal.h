@@ -31,6 +31,16 @@ struct suspects {
     size_t capacity;
 };
 
+/* Hashes of keys that were compared: no need to ask again whose they are. At most so many that
+ * the table takes 256 MiB; of the others it is asked. */
+#define VERIFY_SEEN_MAX ((size_t)1 << 24)
+
+struct seen_keys {
+    uint64_t *slots; /* 0: free */
+    size_t slot_count;
+    size_t count;
+};
+
 struct verify {
     const struct fcap_config *config;
     struct fcap_redis_client *client;
@@ -39,6 +49,7 @@ struct verify {
     struct fcap_error error;
     struct suspects suspects; /* of the look that is under way, */
     struct suspects before;   /* and of the one before it */
+    struct seen_keys seen;
     size_t partitions;
     size_t left_out;
     bool skipped_windows;
@@ -56,6 +67,9 @@ void verify_report(struct verify *verify, const struct fcap_buffer *lines, size_
 
 /* Judges the users of some blocks, again and again until each is settled. */
 enum fcap_status verify_blocks(struct verify *verify, const struct fcap_buffer *blocks);
+
+void verify_seen_add(struct seen_keys *seen, struct fcap_bytes key);
+bool verify_seen_has(const struct seen_keys *seen, struct fcap_bytes key);
 
 /* Looks for keys of our pattern whose user no partition knows. */
 enum fcap_status verify_unknown_keys(struct verify *verify);

@@ -14,6 +14,54 @@ struct unknown {
     struct fcap_buffer known; /* users, be16 size, bytes: those that some partition knows */
 };
 
+/* --- keys that were compared --- */
+
+static uint64_t *place_of(const struct seen_keys *seen, uint64_t hash)
+{
+    size_t at = (size_t)hash & (seen->slot_count - 1);
+    while (seen->slots[at] != 0 && seen->slots[at] != hash) {
+        at = (at + 1) & (seen->slot_count - 1);
+    }
+    return &seen->slots[at];
+}
+
+static uint64_t hash_of(struct fcap_bytes key)
+{
+    uint64_t hash = fcap_hash64(key, 2);
+    return hash == 0 ? 1 : hash;
+}
+
+void verify_seen_add(struct seen_keys *seen, struct fcap_bytes key)
+{
+    if (seen->count >= VERIFY_SEEN_MAX) {
+        return;
+    }
+    if (seen->count * 2 >= seen->slot_count) {
+        struct seen_keys larger = {.slot_count =
+                                       seen->slot_count == 0 ? 4096 : seen->slot_count * 2};
+        larger.slots = calloc(larger.slot_count, sizeof *larger.slots);
+        FCAP_ASSERT(larger.slots != NULL);
+        for (size_t i = 0; i < seen->slot_count; i++) {
+            if (seen->slots[i] != 0) {
+                *place_of(&larger, seen->slots[i]) = seen->slots[i];
+            }
+        }
+        free(seen->slots);
+        seen->slots = larger.slots;
+        seen->slot_count = larger.slot_count;
+    }
+    uint64_t *place = place_of(seen, hash_of(key));
+    seen->count += *place == 0;
+    *place = hash_of(key);
+}
+
+bool verify_seen_has(const struct seen_keys *seen, struct fcap_bytes key)
+{
+    return seen->slot_count > 0 && *place_of(seen, hash_of(key)) != 0;
+}
+
+/* --- the others --- */
+
 static void put_sized(struct fcap_buffer *buffer, struct fcap_bytes bytes)
 {
     fcap_buffer_put_be16(buffer, (uint16_t)bytes.size);
@@ -30,6 +78,9 @@ static void take_key(void *context, struct fcap_bytes key)
     struct unknown *unknown = context;
     const struct fcap_config *config = unknown->verify->config;
     struct fcap_buffer user = {0};
+    if (verify_seen_has(&unknown->verify->seen, key)) {
+        return;
+    }
     for (size_t i = 0; i < config->windows_count && key.size <= UINT16_MAX; i++) {
         if (fcap_key_parse(&unknown->verify->keys, key, config->windows[i].name, &user)) {
             put_sized(&unknown->keys, key);
