@@ -28,7 +28,7 @@ static void note_position(struct fcap_task *task, const struct fcap_record *reco
 {
     struct fcap_meta *meta = &task->meta;
     if (task->lost_is_open && record->timestamp_ms >= USABLE_FROM_MS) {
-        log_settle(task, record->timestamp_ms);
+        log_settle(task, record);
     }
     meta->next_offset = record->offset + 1;
     meta->last_timestamp_ms = record->timestamp_ms;

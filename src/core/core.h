@@ -488,7 +488,7 @@ void log_begin(struct fcap_task *task, const struct fcap_started *started);
  * -1 waits for that record. */
 void log_lose(struct fcap_task *task, const struct fcap_lost_span *span);
 /* The first record with a usable timestamp behind the open spans tells of what time they are. */
-void log_settle(struct fcap_task *task, int64_t timestamp_ms);
+void log_settle(struct fcap_task *task, const struct fcap_record *record);
 
 /* redo.c */
 enum fcap_status redo_task(struct fcap_task *task);

@@ -139,29 +139,31 @@ void log_lose(struct fcap_task *task, const struct fcap_lost_span *span)
 }
 
 /* How late an event of the span may be, now that the record behind it is known. In the same log
- * everything that is missing was appended before that record; as in the initial seek, timestamps
- * may be out of order by the slack. Another log may begin with old records: it tells nothing. */
+ * everything that is missing was appended before that record: the broker's clock says when that
+ * was, and a producer's word only in an initial load, which sought by it; the slack is that of the
+ * seek. Another log may begin with old records: it tells nothing. */
 static int64_t settled_since(const struct fcap_task *task, const struct fcap_lost_span *span,
-                             int64_t timestamp_ms)
+                             const struct fcap_record *record)
 {
     const struct fcap_settings *settings = &task->pipeline->settings;
-    int64_t since_ms = timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
-    bool is_same = span->kind == FCAP_GAP_BELOW_START || span->kind == FCAP_GAP_SHORT_HISTORY;
-    is_same = is_same || FCAP_MUTANT(LOST_OTHER);
-    if (!is_same || since_ms > span->since_ms) {
+    int64_t since_ms = record->timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
+    bool is_append = record->timestamp_type == FCAP_TIMESTAMP_APPEND;
+    bool is_bound = span->kind == FCAP_GAP_SHORT_HISTORY ||
+                    (is_append && span->kind == FCAP_GAP_BELOW_START) || FCAP_MUTANT(LOST_OTHER);
+    if (!is_bound || since_ms > span->since_ms) {
         return span->since_ms;
     }
     return since_ms > task->meta.history_ms ? since_ms : task->meta.history_ms;
 }
 
-void log_settle(struct fcap_task *task, int64_t timestamp_ms)
+void log_settle(struct fcap_task *task, const struct fcap_record *record)
 {
     task->meta.complete_since_ms = task->lost_before_ms;
     for (size_t i = 0; i < task->lost.count; i++) {
         struct fcap_lost_span *span = &task->lost.spans[i];
         if (span->to_ms < 0) {
-            span->to_ms = timestamp_ms;
-            span->since_ms = settled_since(task, span, timestamp_ms);
+            span->to_ms = record->timestamp_ms;
+            span->since_ms = settled_since(task, span, record);
             raise_complete_since(task, span->since_ms);
         }
     }

@@ -152,6 +152,7 @@ struct sim_record {
     bool is_copy; /* some earlier record has this id */
     int64_t timestamp_ms;
     uint64_t serial; /* in which order records came to the topic */
+    int64_t appended_ms; /* true time */
 };
 
 struct sim_log {
@@ -436,6 +437,9 @@ void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *
 /* Records from `from` on that the log does not hold any more will never be read. */
 void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *lineage,
                    int64_t from, enum sim_decision decision);
+/* What a run that was undone has left out is read after all, from this offset on. */
+void sim_life_read_on(struct sim_world *world, int partition, struct sim_lineage *lineage,
+                      int64_t offset);
 bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage);
 bool sim_life_is_same_below(const struct sim_world *world, int partition,

@@ -98,6 +98,18 @@ void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *l
     }
 }
 
+void sim_life_read_on(struct sim_world *world, int partition, struct sim_lineage *lineage,
+                      int64_t offset)
+{
+    const struct sim_life *life = life_now(world, partition);
+    for (size_t i = (size_t)offset; i < life->count; i++) {
+        size_t noted = (size_t)life->noted[i];
+        if (noted < lineage->capacity && lineage->decisions[noted] == SIM_LOST) {
+            lineage->decisions[noted] = SIM_ACCEPTED;
+        }
+    }
+}
+
 void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *lineage,
                     int64_t offset)
 {

@@ -158,6 +158,8 @@ static void on_started(void *context, const struct fcap_started *started)
         sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
     }
     meet_another_log(worker, started);
+    sim_life_read_on(worker->world, started->partition, sim_lineage_of(worker, started->partition),
+                     started->offset);
     task->started = true;
     worker->handler.started(worker->handler.context, started);
     if (is_new) {

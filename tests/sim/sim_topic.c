@@ -104,6 +104,7 @@ int64_t sim_append(struct sim_world *world, const struct sim_record *record)
     int partition = sim_place(world, record->user);
     struct sim_record noted = *record;
     noted.serial = ++world->serial;
+    noted.appended_ms = world->true_ms;
     if (noted.timestamp_ms == SIM_NEVER) {
         noted.timestamp_ms = draw_timestamp(world);
     }

@@ -25,6 +25,7 @@ static const int64_t lengths_ms[] = {10 * MINUTE_MS, 30 * MINUTE_MS, 60 * MINUTE
 static struct fcap_task_report report;
 static bool serve;
 static enum fcap_start_kind start_kind;
+static enum fcap_timestamp_type stamps;
 
 /* The key is the user, the timestamp the event's time; every ad is "a". */
 static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
@@ -40,6 +41,7 @@ static int setup(void **unused)
 {
     serve = false;
     start_kind = FCAP_START_TIME;
+    stamps = FCAP_TIMESTAMP_APPEND;
     return pipeline_world_setup(unused);
 }
 
@@ -60,7 +62,8 @@ static void start(void)
 
 static void add_event(int64_t time_ms)
 {
-    pipeline_world_add(0, "u", "v", time_ms);
+    (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("u"), fcap_bytes_of("v"), time_ms,
+                            stamps);
 }
 
 static void take_report(void *context, const struct fcap_task_report *now)
@@ -268,6 +271,23 @@ static void test_a_start_at_the_end(void **state)
 
 /* --- gaps --- */
 
+/* A producer may stamp what happened long ago: the record that is left bounds nothing. */
+static void test_producers_stamps_bound_nothing(void **state)
+{
+    (void)state;
+    stamps = FCAP_TIMESTAMP_CREATE;
+    begin_with_three();
+    int64_t noticed_ms = NOW_MS + 45 * MINUTE_MS;
+    world.now_ms = noticed_ms;
+    add_event(noticed_ms - MINUTE_MS); /* Lost. */
+    add_event(noticed_ms - 26 * MINUTE_MS);
+    fake_topic_trim(&world.topic, 0, 4);
+    start();
+    settle();
+    assert_true(report.lost.spans[0].to_ms == noticed_ms - 26 * MINUTE_MS);
+    check_ready_from(noticed_ms + SKEW_MS);
+}
+
 /* Retention has taken two of four; the first that is left is 8 minutes old. */
 static void lose_two(void)
 {
@@ -430,6 +450,7 @@ int main(void)
         WORLD_TEST(test_a_log_that_reaches_further_back_than_the_windows),
         WORLD_TEST(test_a_start_at_the_end),
         WORLD_TEST(test_below_the_start),
+        WORLD_TEST(test_producers_stamps_bound_nothing),
         WORLD_TEST(test_what_a_window_has_passed_is_not_missed),
         WORLD_TEST(test_below_the_start_of_an_empty_log),
         WORLD_TEST(test_another_log),
