@@ -14,8 +14,8 @@ const char *malloc_conf = "narenas:4,dirty_decay_ms:1000,muzzy_decay_ms:1000";
 #endif
 
 static const struct fcap_command commands[] = {
-    {"run", "count impressions and project them to Redis, until SIGTERM", FCAP_TAKES_CONFIG,
-     fcap_command_run},
+    {"run", "count impressions and project them to Redis, until SIGTERM",
+     FCAP_TAKES_CONFIG | FCAP_TAKES_REPLAY, fcap_command_run},
     {"backfill", "fill Redis once from what the topic holds, beside running daemons or before them",
      FCAP_TAKES_CONFIG | FCAP_TAKES_BACKFILL, fcap_command_backfill},
     {"check", "validate the configuration, the state, Kafka and Redis", //

@@ -32,6 +32,7 @@
     X(commit_users,       "user records encoded")                                                \
     X(full_projections,   "complete projections begun")                                          \
     X(rebuilds,           "partitions projected again by request (POST /rebuild)")               \
+    X(replays,            "partitions read anew from Kafka for a longer window")                 \
     X(redo_events,        "timer events read again at start")                                    \
     X(backpressure_steps, "steps in which no records were taken")                                \
     X(steps,              "pipeline steps")

@@ -17,6 +17,7 @@ struct fcap_window_meta {
     char name[FCAP_WINDOW_NAME_MAX + 1];
     bool building; /* counts from timers are still being added up to `head_ms` */
     bool shown;    /* a Redis once held all of it: its values are kept up, complete or not */
+    bool taken;    /* its name stood for another window, whose keys may still be in Redis */
     int64_t head_ms;
     int64_t complete_since_ms; /* the window is complete from here on; NONE: always was */
     struct fcap_sink_identity projected_to; /* the Redis that holds all of it; zero: none */
@@ -61,5 +62,9 @@ enum fcap_status fcap_meta_decode(struct fcap_bytes bytes,
 
 /* The name of the meta record's key. */
 #define FCAP_META_NAME "task"
+
+/* The name of the key that keeps, as be64, through where the store had dropped timers when this
+ * state began (docs/DATA.md). Absent: through no bucket that it may need. */
+#define FCAP_FLOOR_NAME "floor"
 
 #endif

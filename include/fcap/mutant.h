@@ -51,6 +51,8 @@
     X(REDO_ARRIVALS,   "redo forgets arrivals")                                                 \
     X(REDO_EXPIRIES,   "redo forgets expiries")                                                 \
     X(REDO_STAMP,      "redo ignores a record's stamp")                                        \
+    X(STALE,           "what the store still holds of a discarded state is read")               \
+    X(FLOOR,           "timers dropped after a state began below older drops are not missed")   \
     X(SAME_LOG,        "a log is not compared with the one that was read")                      \
     X(TRUNCATED,       "a log that has lost its end is read from its start")                    \
     X(LOST_SINCE,      "windows are ready although a gap took events of them")                  \

@@ -48,7 +48,10 @@ struct fcap_settings {
     bool user_from_key;                 /* event.user is @key */
     bool serve_incomplete;              /* windows_incomplete: serve */
     bool stop_on_gap;                   /* on_gap: stop */
-    bool dedup;                         /* event.id is configured */
+    /* run --replay-from-kafka: a partition whose state was made for shorter windows only is read
+     * anew, once (docs/decisions/0017) */
+    bool replay_from_kafka;
+    bool dedup; /* event.id is configured */
     int64_t commit_interval_ms;
     size_t commit_events;  /* a commit is begun after this many events */
     uint64_t commit_defer; /* commits that a changed record may wait for its own writing */
@@ -128,6 +131,7 @@ struct fcap_task_report {
     int32_t partition;
     bool gate_open;
     bool projecting;      /* a complete projection is under way or due */
+    bool replayed;        /* under this assignment: read anew for a longer window */
     int64_t epoch;        /* 0: not known yet */
     int64_t claimed_next; /* everything below is in Redis; -1: nothing claimed */
     int64_t claimed_as_of_ms;

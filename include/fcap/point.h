@@ -47,6 +47,10 @@
     X(task_loaded,       START,      FCAP_LEAD_START | FCAP_LEAD_LEAVE, 2, "a partition's state is loaded") \
     X(gate_opening,      START,      FCAP_LEAD_START | FCAP_LEAD_HISTORY, 2, "the next step would open a gate") \
     X(gate_opened,       START,      FCAP_LEAD_START | FCAP_LEAD_HISTORY, 2, "a gate is open, nothing has passed it") \
+    X(window_building,   START,      FCAP_LEAD_CHANGE,  20, "a bucket is added to a window being built")  \
+    X(window_built,      START,      FCAP_LEAD_CHANGE,   2, "a window is built, the state doesn't say")   \
+    X(replay_begun,      START,      FCAP_LEAD_CHANGE,   2, "a state is to be read anew, not judged yet") \
+    X(replay_judged,     START,      FCAP_LEAD_CHANGE,   2, "it may be; the old one is still there")      \
     X(backfill_claimed,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "partitions are claimed, nothing is read")    \
     X(backfill_spilled,  BACKFILL,   FCAP_LEAD_BACKFILL, 2000, "a record is spilled, others are to come") \
     X(backfill_waiting,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "all is read, owners may still show themselves")\
@@ -68,6 +72,8 @@
 #define FCAP_LEAD_BACKFILL 64
 /* It starts with nothing and reads a long history. */
 #define FCAP_LEAD_HISTORY 128
+/* It starts with other windows: test_windows.c. */
+#define FCAP_LEAD_CHANGE 256
 
 enum fcap_point_phase {
     FCAP_POINT_SEND,

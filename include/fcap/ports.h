@@ -40,6 +40,9 @@ enum fcap_start_kind {
     FCAP_START_TIME,     /* at the first record whose timestamp is >= `time_ms` */
     FCAP_START_EARLIEST, /* at the log start */
     FCAP_START_LATEST,   /* at the end seen when it is looked up */
+    /* As TIME, in the log that the marks speak of: a gap at `offset` is told first. A `time_ms` of
+     * 0 means the log's start. */
+    FCAP_START_AGAIN,
 };
 
 /* Evidence of which log was read: the last record below `offset` had this time and this key. */
@@ -55,7 +58,7 @@ struct fcap_start {
     enum fcap_start_kind kind;
     int64_t offset;
     int64_t time_ms;
-    size_t mark_count;                              /* with OFFSET: what is known of the log */
+    size_t mark_count;                              /* OFFSET, AGAIN: what is known of the log */
     struct fcap_log_mark marks[FCAP_LOG_MARKS_MAX]; /* by offset, the highest first */
 };
 
@@ -189,7 +192,10 @@ struct fcap_store_ops {
                              fcap_store_visitor visitor, void *context);
     /* From now on this handle owns the partition under this assignment number; sections of any
      * other number are refused. Waits until no write with an older number is under way. Gives the
-     * bucket end below which this process has dropped timers (0: none). */
+     * bucket end below which timers have been dropped here, by this process or an earlier one (0:
+     * none). Chunks may be written below it all the same: whatever is dropped after this call, of
+     * the partition's or others', is dropped with a larger number, or while the partition is
+     * claimed and below what it has released. */
     enum fcap_status (*claim)(struct fcap_store *store, int32_t partition, uint64_t assignment,
                               int64_t *ret_dropped_through_ms);
     /* The partition belongs to nobody here; later sections of it are refused. When it returns no

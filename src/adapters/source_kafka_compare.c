@@ -33,8 +33,9 @@ static void begin(struct kafka_lookup *lookup)
     lookup->same = -1;
     lookup->other = INT64_MAX;
     lookup->compared = true;
-    if (lookup->start.kind == FCAP_START_OFFSET && !lookup->failed &&
-        lookup->start.offset >= lookup->log_start &&
+    bool has_offset =
+        lookup->start.kind == FCAP_START_OFFSET || lookup->start.kind == FCAP_START_AGAIN;
+    if (has_offset && !lookup->failed && lookup->start.offset >= lookup->log_start &&
         !(lookup->is_trusted && lookup->start.offset <= lookup->end)) {
         choose_mark(lookup, 0);
     }

@@ -122,6 +122,7 @@ struct kafka_lookup {
     enum fcap_gap_kind gap;
     int64_t gap_next;
     bool timestamps_unusable;
+    int64_t by_time; /* where TIME and AGAIN begin */
     int64_t offset;
     int64_t log_start;
     int64_t end;

@@ -32,6 +32,11 @@ static int64_t max_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static bool is_by_time(const struct kafka_lookup *lookup)
+{
+    return lookup->start.kind == FCAP_START_TIME || lookup->start.kind == FCAP_START_AGAIN;
+}
+
 static void fail(struct kafka_shared *shared, const struct kafka_config *config, const char *what,
                  struct kafka_lookup *lookup, rd_kafka_resp_err_t error)
 {
@@ -104,7 +109,7 @@ static void check_newest(rd_kafka_t *client, const struct kafka_config *config,
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
     for (size_t i = 0; i < count; i++) {
-        if (lookups[i].start.kind == FCAP_START_TIME && !lookups[i].failed &&
+        if (is_by_time(&lookups[i]) && !lookups[i].failed &&
             lookups[i].end > lookups[i].log_start) {
             rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
                 max_of(lookups[i].log_start, lookups[i].end - NEWEST_SPAN);
@@ -128,7 +133,9 @@ static void find_times(rd_kafka_t *client, const struct kafka_config *config,
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
     for (size_t i = 0; i < count; i++) {
-        if (lookups[i].start.kind == FCAP_START_TIME && !lookups[i].failed) {
+        lookups[i].by_time = lookups[i].log_start;
+        bool is_sought = lookups[i].start.kind == FCAP_START_TIME || lookups[i].start.time_ms > 0;
+        if (is_by_time(&lookups[i]) && is_sought && !lookups[i].failed) {
             rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
                 max_of(lookups[i].start.time_ms, 0);
         }
@@ -145,9 +152,9 @@ static void find_times(rd_kafka_t *client, const struct kafka_config *config,
         }
         /* -1: every record is older, or there is none. It is also the library's word for "wherever
          * the end is later", which would skip what arrives until then. */
-        lookup->offset = found->offset < 0 ? lookup->end : max_of(found->offset, lookup->log_start);
-        if (lookup->timestamps_unusable) {
-            lookup->offset = lookup->log_start;
+        if (!lookup->timestamps_unusable) {
+            lookup->by_time =
+                found->offset < 0 ? lookup->end : max_of(found->offset, lookup->log_start);
         }
     }
     rd_kafka_topic_partition_list_destroy(list);
@@ -221,7 +228,12 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
             lookups[i].offset = lookups[i].end;
             break;
         case FCAP_START_TIME:
-            break; /* Found by find_times(). */
+            lookups[i].offset = lookups[i].by_time;
+            break;
+        case FCAP_START_AGAIN:
+            check_offset(&lookups[i]);
+            lookups[i].offset = lookups[i].by_time;
+            break;
         }
     }
 }

@@ -215,6 +215,7 @@ static enum fcap_status store_claim(struct fcap_store *store, int32_t partition,
     }
     *claim = (struct claim){.owner = handle, .assignment = assignment, .was_claimed = true};
     wait_for_write(db, partition);
+    db->may_drop_again = false;
     *ret_dropped_through_ms = db->dropped_through_ms;
 out:
     (void)pthread_mutex_unlock(&db->lock);

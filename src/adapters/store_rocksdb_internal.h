@@ -91,6 +91,7 @@ struct fcap_store_rocksdb {
     bool is_unsynced; /* something was written since the last sync started */
     bool wants_drop;
     int64_t dropped_through_ms;
+    bool may_drop_again;       /* up to there: nobody has claimed anything since */
     int64_t looked_through_ms; /* the bound when files were last looked for */
     int64_t looked_at_us;      /* monotonic */
     int64_t swept_at_us;       /* monotonic */

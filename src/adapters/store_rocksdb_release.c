@@ -171,13 +171,23 @@ static enum fcap_status drop_files(struct fcap_store_rocksdb *db, struct fcap_by
     return store_take_error(db, text);
 }
 
+/* A state may begin below what was dropped before (fcap/ports.h: claim). What is dropped after it
+ * has begun must show in the number that its next claim is told, so nothing is dropped below it,
+ * and once more up to it only while no state can have begun since. Call with the lock held. */
+static bool is_ahead(const struct fcap_store_rocksdb *db, int64_t bound_ms)
+{
+    return bound_ms > db->dropped_through_ms ||
+           (bound_ms == db->dropped_through_ms && db->may_drop_again);
+}
+
 void store_drop_timers(struct fcap_store_rocksdb *db)
 {
     (void)pthread_mutex_lock(&db->lock);
     int64_t bound_ms = store_release_bound(db);
     db->looked_through_ms = bound_ms;
+    bool is_of_use = bound_ms > 0 && is_ahead(db, bound_ms);
     (void)pthread_mutex_unlock(&db->lock);
-    if (bound_ms <= 0) {
+    if (!is_of_use) {
         return;
     }
     /* RocksDB's end is inclusive: the last possible key of the bucket before the bound (partition,
@@ -201,9 +211,10 @@ void store_drop_timers(struct fcap_store_rocksdb *db)
     /* A claim from now on is told the bound; one that came since it was computed may need what it
      * covers, so the bound is taken again under the same lock. */
     (void)pthread_mutex_lock(&db->lock);
-    bool is_current = store_release_bound(db) >= bound_ms;
-    if (is_current && bound_ms > db->dropped_through_ms) {
+    bool is_current = store_release_bound(db) >= bound_ms && is_ahead(db, bound_ms);
+    if (is_current) {
         db->dropped_through_ms = bound_ms;
+        db->may_drop_again = true;
     }
     (void)pthread_mutex_unlock(&db->lock);
     if (!is_current) {

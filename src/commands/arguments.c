@@ -56,6 +56,13 @@ static bool take_verify(struct fcap_arguments *arguments, const char *text)
     return true;
 }
 
+static bool take_replay(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_replay = true;
+    return true;
+}
+
 static bool take_user(struct fcap_arguments *arguments, const char *text)
 {
     arguments->user = text;
@@ -115,6 +122,7 @@ static const struct option {
     {FCAP_TAKES_CONFIG, "--set", "key=value", take_set},
     {FCAP_TAKES_OFFLINE, "--offline", NULL, take_offline},
     {FCAP_TAKES_EFFECTIVE, "--effective", NULL, take_effective},
+    {FCAP_TAKES_REPLAY, "--replay-from-kafka", NULL, take_replay},
     {FCAP_TAKES_USER, "--user", "ID", take_user},
     {FCAP_TAKES_VERIFY, "--verify", NULL, take_verify},
     {FCAP_TAKES_PARTITION, "--partition", "N", take_partition},

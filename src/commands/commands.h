@@ -21,6 +21,7 @@ struct fcap_arguments {
     bool is_offline;     /* --offline */
     bool is_effective;   /* --effective */
     bool is_verify;      /* --verify */
+    bool is_replay;      /* --replay-from-kafka */
     const char *windows; /* --windows; NULL: all */
     const char *spill;   /* --spill; NULL: where the state lies */
     int64_t patience_ms; /* --patience */
@@ -39,6 +40,7 @@ enum {
     FCAP_TAKES_PARTITION = 32,
     FCAP_TAKES_BACKFILL = 64, /* --windows, --spill, --patience, --no-tty */
     FCAP_TAKES_VERIFY = 128,
+    FCAP_TAKES_REPLAY = 256,
 };
 
 struct fcap_command {

@@ -16,7 +16,8 @@ struct fcap_daemon_result fcap_command_run(const struct fcap_arguments *argument
         .level = (enum fcap_log_level)config.log.level,
         .descriptor = STDERR_FILENO,
     });
-    result = fcap_daemon_run(&config);
+    const struct fcap_daemon_settings settings = {&config, arguments->is_replay};
+    result = fcap_daemon_run(&settings);
     if (result.is_clean) {
         fcap_config_done(&config); /* Else threads that still run may look at it. */
     }

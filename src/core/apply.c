@@ -7,9 +7,6 @@
 /* Partitions are counted every 2 s: if none was added by then, a user in two is a fault. */
 #define KEYED_DOUBT_MS 5000
 
-/* What producers write before 2001 is no time but a unit error, a zero or "none". */
-#define USABLE_FROM_MS INT64_C(978307200000)
-
 static bool is_trusted_time(const struct fcap_pipeline *pipeline, int64_t timestamp_ms)
 {
     return timestamp_ms >= USABLE_FROM_MS &&
@@ -375,6 +372,10 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
     enum fcap_reject reject = FCAP_REJECT_REDELIVERED;
     if (record->offset >= task->meta.next_offset) {
         struct fcap_event event;
+        begin_replay_record(task, record);
+        if (pipeline->failure != FCAP_OK) {
+            return false;
+        }
         reject = pipeline->ports.decoder->decode(pipeline->ports.decoder, record, &event);
         if (reject == FCAP_REJECT_NONE) {
             if (!is_keyed(task, record, &event)) {

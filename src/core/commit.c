@@ -106,8 +106,9 @@ static void begin(struct fcap_pipeline *pipeline)
     choose_users(pipeline, commit);
     size_t user = 0;
     for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
-        if (!task->started && !task->has_state) {
-            task->first_round = pipeline->round + 1; /* It knows no offset to store yet. */
+        if ((!task->started && !task->has_state) || task->replay.is_open) {
+            /* It knows no offset to store yet, or not whether the old state may go. */
+            task->first_round = pipeline->round + 1;
             continue;
         }
         encode_task(task, commit, &user);

@@ -1,9 +1,10 @@
 /* What the files of the pipeline share; nobody else includes this.
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
- * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, log.c knows
- * which log was read, growth.c where users are when partitions were added, redo.c brings records up
- * to date after a crash, rebuild.c shows everything again by request, pipeline.c runs the steps. */
+ * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, begin.c says
+ * what with, log.c knows which log was read, growth.c where users are when partitions were added,
+ * redo.c brings records up to date after a crash, rebuild.c shows everything again by request,
+ * pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
@@ -25,8 +26,10 @@
 #define COMMITS_MAX 2    /* in flight */
 #define MARKS_MAX   4096 /* open points of acknowledgement */
 #define NO_OFFSET   (-1)
-#define CLOCKS_MAX  64 /* commits whose T is remembered; above the longest deferral */
-#define DEFER_MAX   48 /* commits that a changed record may wait */
+/* What producers write before 2001 is no time but a unit error, a zero or "none". */
+#define USABLE_FROM_MS INT64_C(978307200000)
+#define CLOCKS_MAX     64 /* commits whose T is remembered; above the longest deferral */
+#define DEFER_MAX      48 /* commits that a changed record may wait */
 
 /* --- timers --- */
 
@@ -128,8 +131,18 @@ struct full_projection {
     uint64_t mark;    /* done when this mark is acknowledged */
     uint32_t windows; /* mask */
     uint64_t users;   /* queued so far */
+    uint32_t served;  /* those of them that are shown; of the others keys are unlinked */
     struct fcap_sink_identity identity;
     struct fcap_buffer next_key;
+};
+
+/* Of a state that --replay-from-kafka reads anew: what must not be lost by it. */
+struct replay {
+    bool is_open;              /* not judged yet: until then nothing of the task is written */
+    int64_t since_ms;          /* the old state is complete from here on */
+    int64_t next_offset;       /* where it stood, */
+    int64_t last_timestamp_ms; /* behind a record of this time */
+    struct fcap_start by_time; /* where reading begins when retention took what it had not read */
 };
 
 struct fcap_task {
@@ -178,7 +191,9 @@ struct fcap_task {
     int64_t end_offset;
     int64_t log_start;
     int64_t sought_ms; /* history start of an initial load */
-    int64_t epoch;     /* 0: none that may open the gate */
+    int64_t floor_ms;  /* of a state that begins: timers had been dropped through here; 0: none */
+    struct replay replay;
+    int64_t epoch; /* 0: none that may open the gate */
     bool epoch_asked;
     bool epoch_follows;        /* on the one in `meta`: nobody else has asked for one since */
     int64_t epoch_ms;          /* when it was answered, monotonic */
@@ -382,6 +397,17 @@ bool task_window_served(const struct fcap_task *task, size_t window);
 void user_urge(struct fcap_user *user);  /* it must be written by the open commit */
 void user_touch(struct fcap_user *user); /* it must be written */
 void user_clean(struct fcap_user *user); /* it is */
+
+/* begin.c */
+enum fcap_status begin_task(struct fcap_task *task, int64_t dropped_ms,
+                            struct fcap_start *ret_start);
+void begin_encode_floor(struct fcap_task *task, struct commit *commit);
+/* Whether a replay loses history is judged when the log tells: at its start, its first record, or
+ * its end. A refusal is a failure of the pipeline. */
+void begin_replay_started(struct fcap_task *task);
+void begin_replay_record(struct fcap_task *task, const struct fcap_record *record);
+void begin_replay_end(struct fcap_task *task);
+struct fcap_start begin_replay_gap(struct fcap_task *task, const struct fcap_gap *gap);
 
 /* apply.c */
 bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record);

@@ -276,6 +276,9 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user)
     }
     encode_meta(task, commit);
     log_encode(task, commit);
+    if (task->open_commit == task->first_commit) {
+        begin_encode_floor(task, commit);
+    }
     FCAP_POINT(commit_meta);
     part->history_ms = task->meta.redo_history_ms; /* Redo reads timers back to there. */
     for (; *user < commit->user_count && commit->users[*user]->task == task; ++*user) {

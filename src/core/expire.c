@@ -273,6 +273,7 @@ static enum fcap_status build_bucket(struct fcap_task *task, size_t index)
     window->head_ms = through;
     spend(task->pipeline, task->build.count + LOOK_COST);
     task->pipeline->changed = true;
+    FCAP_POINT_IF(task->build.count > 0, window_building);
     return FCAP_OK;
 }
 
@@ -300,6 +301,7 @@ static enum fcap_status build_window(struct fcap_task *task, size_t index)
     }
     window->building = false;
     pipeline->flush_all = true; /* Redo knows nothing of what was built. */
+    FCAP_POINT(window_built);
     return status;
 }
 

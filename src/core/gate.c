@@ -281,9 +281,15 @@ uint32_t gate_windows_projected(const struct fcap_task *task)
     return mask;
 }
 
+/* Windows that Redis does not hold completely, and held ones under whose name it may hold keys of
+ * another. */
 static uint32_t windows_missing(const struct fcap_task *task)
 {
-    return gate_windows_served(task) & ~gate_windows_projected(task);
+    uint32_t taken = 0;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        taken |= task->meta.windows[i].taken ? 1u << i : 0;
+    }
+    return (gate_windows_served(task) & ~gate_windows_projected(task)) | taken;
 }
 
 static void begin_full(struct fcap_task *task, uint32_t windows)
@@ -294,7 +300,13 @@ static void begin_full(struct fcap_task *task, uint32_t windows)
     full->scanned = false;
     full->windows = windows;
     full->users = 0;
+    full->served = windows & gate_windows_served(task);
     full->identity = pipeline->sink_state.identity;
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        if ((full->served >> i & 1) != 0) {
+            task->meta.windows[i].shown = true; /* Also when a gap comes in the middle. */
+        }
+    }
     fcap_buffer_clear(&full->next_key);
     fcap_key_user(&full->next_key, task->partition, FCAP_BYTES_NONE);
     FCAP_COUNT(pipeline->counters.full_projections, 1);
@@ -389,9 +401,12 @@ static enum fcap_status full_step(struct fcap_task *task)
     if (pipeline->mark_done >= full->mark) {
         FCAP_POINT(full_acked);
         for (size_t i = 0; i < task->meta.window_count; i++) {
+            struct fcap_window_meta *window = &task->meta.windows[i];
             if ((full->windows >> i & 1) != 0) {
-                task->meta.windows[i].projected_to = full->identity;
-                task->meta.windows[i].shown = true;
+                window->taken = false;
+            }
+            if ((full->served >> i & 1) != 0) {
+                window->projected_to = full->identity;
             }
         }
         task->rebuild &= ~full->windows;

@@ -264,5 +264,8 @@ struct fcap_start log_gap(struct fcap_pipeline *pipeline, const struct fcap_gap 
     if (task == NULL) {
         return (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = gap->next};
     }
+    if (task->replay.is_open) {
+        return begin_replay_gap(task, gap);
+    }
     return go_on(task, gap);
 }

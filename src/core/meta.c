@@ -8,6 +8,7 @@
 /* Flags of a window. */
 #define BUILDING 1
 #define SHOWN    2
+#define TAKEN    4
 
 int64_t fcap_meta_ready_at(const struct fcap_meta *meta, const struct fcap_window_meta *window)
 {
@@ -28,7 +29,8 @@ static void encode_window(const struct fcap_window_meta *window, struct fcap_buf
     fcap_buffer_put_u8(buffer, (uint8_t)strlen(window->name));
     fcap_buffer_put_text(buffer, window->name);
     fcap_buffer_put_u8(buffer,
-                       (uint8_t)((window->building ? BUILDING : 0) | (window->shown ? SHOWN : 0)));
+                       (uint8_t)((window->building ? BUILDING : 0) | (window->shown ? SHOWN : 0) |
+                                 (window->taken ? TAKEN : 0)));
     put_i64(buffer, window->head_ms);
     put_i64(buffer, window->complete_since_ms);
     fcap_buffer_put(buffer, window->projected_to.bytes, sizeof window->projected_to.bytes);
@@ -83,10 +85,11 @@ static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *w
     uint8_t flags = fcap_reader_u8(reader);
     window->building = (flags & BUILDING) != 0;
     window->shown = (flags & SHOWN) != 0;
+    window->taken = (flags & TAKEN) != 0;
     window->head_ms = take_i64(reader);
     window->complete_since_ms = take_i64(reader);
     struct fcap_bytes identity = fcap_reader_take(reader, sizeof window->projected_to.bytes);
-    if (reader->failed || window->length_ms <= 0 || (flags & ~(BUILDING | SHOWN)) != 0) {
+    if (reader->failed || window->length_ms <= 0 || (flags & ~(BUILDING | SHOWN | TAKEN)) != 0) {
         return false;
     }
     memcpy(window->projected_to.bytes, identity.data, identity.size);

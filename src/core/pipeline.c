@@ -82,6 +82,7 @@ static void on_started(void *context, const struct fcap_started *started)
     growth_started(task, started->partition_count);
     if (!task->has_state && is_first) {
         log_begin(task, started);
+        begin_replay_started(task);
     }
     growth_raise(task);
     gate_reached(task, started->offset);
@@ -98,6 +99,7 @@ static void on_reached_end(void *context, int32_t partition, int64_t offset)
     if (task == NULL) {
         return;
     }
+    begin_replay_end(task);
     gate_reached(task, offset);
     if (task->started && offset > task->meta.next_offset) {
         /* Behind the last record stand markers and aborted records, which are never delivered. */
@@ -526,6 +528,7 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
         .partition = task->partition,
         .gate_open = task->gate_open,
         .projecting = task->full.active,
+        .replayed = task->replay.by_time.kind != FCAP_START_OFFSET,
         .epoch = task->epoch,
         .claimed_next = task->gate_open ? task->claimed_next : NO_OFFSET,
         .claimed_as_of_ms = task->claimed_as_of_ms,

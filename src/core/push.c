@@ -235,7 +235,14 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     int64_t newest;
     bool cut;
     if (!task_window_served(task, window)) {
-        return false; /* A complete projection follows when it is ready. */
+        /* A complete projection follows when it is ready. Until then nobody may take another
+         * window's key for its. */
+        const struct fcap_window_meta *meta = &task->meta.windows[window];
+        fcap_buffer_clear(&pipeline->key);
+        fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
+        *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
+        push->key = fcap_buffer_bytes(&pipeline->key);
+        return meta->taken;
     }
     bool is_owner = growth_owns(task, user);
     if (!is_owner && !growth_erased(task, user, task->meta.windows[window].length_ms)) {

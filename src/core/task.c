@@ -90,7 +90,7 @@ enum fcap_status task_user_hashed(struct fcap_task *task, struct fcap_bytes id, 
     fcap_key_user(&pipeline->key, task->partition, id);
     bool found = false;
     enum fcap_status status = FCAP_OK;
-    if (!task->stale) {
+    if (!task->stale || FCAP_MUTANT(STALE)) {
         status = pipeline->ports.store->ops->get(pipeline->ports.store, FCAP_FAMILY_USERS,
                                                  fcap_buffer_bytes(&pipeline->key),
                                                  &pipeline->value, &found);
@@ -173,27 +173,6 @@ static enum fcap_status load_ads(struct fcap_task *task)
     return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read ads");
 }
 
-static int64_t longest_configured(const struct fcap_settings *settings)
-{
-    int64_t longest = 0;
-    for (size_t i = 0; i < settings->window_count; i++) {
-        longest =
-            settings->windows[i].length_ms > longest ? settings->windows[i].length_ms : longest;
-    }
-    return longest;
-}
-
-static int64_t choose_bucket(const struct fcap_settings *settings)
-{
-    if (settings->bucket_ms > 0) {
-        return settings->bucket_ms;
-    }
-    int64_t shortest = shortest_configured(settings);
-    int64_t bucket = settings->commit_interval_ms * 4;
-    bucket = bucket > shortest / 16 ? shortest / 16 : bucket;
-    return bucket < 1 ? 1 : bucket;
-}
-
 static uint16_t take_window_number(struct fcap_meta *meta, const struct fcap_window_meta *old,
                                    size_t old_count)
 {
@@ -213,6 +192,18 @@ static void raise_history(struct fcap_meta *meta)
     }
 }
 
+/* The name was another window's: readers take what Redis holds under it for this one's. */
+static bool is_taken(const struct fcap_window *wanted, const struct fcap_window_meta *old,
+                     size_t old_count)
+{
+    for (size_t i = 0; i < old_count; i++) {
+        if (strcmp(old[i].name, wanted->name) == 0) {
+            return old[i].length_ms != wanted->length_ms || old[i].taken;
+        }
+    }
+    return false;
+}
+
 /* Brings the stored windows in line with the configured ones: same length, same number. */
 static enum fcap_status configure_windows(struct fcap_task *task)
 {
@@ -221,7 +212,9 @@ static enum fcap_status configure_windows(struct fcap_task *task)
     struct fcap_window_meta old[FCAP_WINDOWS_MAX];
     size_t old_count = meta->window_count;
     memcpy(old, meta->windows, sizeof old);
-    raise_history(meta);
+    if (task->has_state) {
+        raise_history(meta);
+    }
     uint32_t lowest = UINT32_MAX;
     uint32_t highest = 0;
     for (size_t i = 0; i < settings->window_count; i++) {
@@ -235,7 +228,6 @@ static enum fcap_status configure_windows(struct fcap_task *task)
             *window = old[at];
             if (strcmp(window->name, wanted->name) != 0) {
                 window->projected_to = (struct fcap_sink_identity){0}; /* Its keys are new. */
-                window->shown = false;
             }
         } else {
             *window = (struct fcap_window_meta){
@@ -249,6 +241,7 @@ static enum fcap_status configure_windows(struct fcap_task *task)
                 cursor > meta->history_ms || FCAP_MUTANT(LONGER) ? cursor : meta->history_ms;
         }
         memcpy(window->name, wanted->name, sizeof window->name);
+        window->taken = is_taken(wanted, old, old_count);
         lowest = window->number < lowest ? window->number : lowest;
         highest = window->number > highest ? window->number : highest;
         task->numbers.numbers[i] = window->number;
@@ -260,30 +253,6 @@ static enum fcap_status configure_windows(struct fcap_task *task)
                          "number a window: the numbers in use lie 64 apart; rebuild the state");
     }
     return FCAP_OK;
-}
-
-/* An empty partition: where its history starts, and what may be missing from it. */
-static void begin_empty(struct fcap_task *task, struct fcap_start *ret_start)
-{
-    struct fcap_pipeline *pipeline = task->pipeline;
-    const struct fcap_settings *settings = &pipeline->settings;
-    struct fcap_meta *meta = &task->meta;
-    uint64_t commit = meta->commit; /* Goes on where a discarded state ended. */
-    *meta = (struct fcap_meta){.last_timestamp_ms = -1,
-                               .complete_since_ms = FCAP_TIME_NONE,
-                               .grown_ms = FCAP_TIME_NONE,
-                               .moved_until_ms = FCAP_TIME_NONE,
-                               .counted_ms = FCAP_TIME_NONE};
-    meta->commit = commit;
-    meta->valid_from = commit + 1;
-    meta->redo_from = commit + 1;
-    meta->clock_ms = FCAP_TIME_NONE / 2;
-    meta->clock_ms = clock_target(task);
-    meta->history_ms = meta->clock_ms - longest_configured(settings);
-    meta->bucket_ms = choose_bucket(settings);
-    task->sought_ms = meta->history_ms - settings->seek_slack_ms;
-    *ret_start = (struct fcap_start){.kind = settings->start};
-    ret_start->time_ms = task->sought_ms - (FCAP_MUTANT(SEEK) ? 0 : settings->future_skew_ms);
 }
 
 static enum fcap_status load_meta(struct fcap_task *task)
@@ -321,20 +290,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     if (status != FCAP_OK) {
         return status;
     }
-    if (task->has_state && dropped_ms > bucket_of(task, task->meta.redo_history_ms + 1)) {
-        /* Timers that this state still needs were dropped while it was kept here unassigned:
-         * it can never be exact again. */
-        task->stale = true;
-        task->has_state = false;
-        task->looked_at = false;
-    }
-    if (!task->has_state) {
-        begin_empty(task, ret_start);
-        status = growth_begin(task, ret_start);
-    } else {
-        status = log_load(task);
-        log_position(task, ret_start);
-    }
+    status = begin_task(task, dropped_ms, ret_start);
     task->loaded_ms = task->meta.clock_ms;
     task->open_commit = task->meta.commit + 1;
     task->first_commit = task->open_commit;

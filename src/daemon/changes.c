@@ -155,6 +155,11 @@ static void log_tasks(const struct fcap_config *config, const struct fcap_worker
             FCAP_INFO("partition %d: assigned, next offset %lld", report->partition,
                       (long long)report->next_offset);
         }
+        if (report->replayed && !old->replayed) {
+            FCAP_INFO("partition %d: --replay-from-kafka: read anew for a longer window; Redis "
+                      "keeps what it holds until the gate opens",
+                      report->partition);
+        }
         if (report->gate_open && !old->gate_open) {
             FCAP_INFO("partition %d: caught up, the gate to Redis is open (epoch %lld)",
                       report->partition, (long long)report->epoch);

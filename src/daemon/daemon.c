@@ -25,6 +25,7 @@
 
 struct daemon {
     const struct fcap_config *config;
+    bool replay_from_kafka;
     struct fcap_worker_shared shared;
     struct fcap_board *board;
     struct fcap_questions *questions;
@@ -116,8 +117,14 @@ static int32_t look_at_topic(const struct daemon *daemon)
 
 /* What the workers would find out only when Redis has answered: a property that the client refuses
  * is an error of the configuration now. */
-static enum fcap_status check_kafka(const struct fcap_config *config, struct fcap_error *error)
+static enum fcap_status check_kafka(const struct daemon *daemon, struct fcap_error *error)
 {
+    const struct fcap_config *config = daemon->config;
+    if (daemon->replay_from_kafka && config->kafka.start == FCAP_CONFIG_START_LATEST) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "--replay-from-kafka reads what lies behind, and kafka.start: latest "
+                              "does not");
+    }
     struct fcap_compose_room room;
     struct fcap_source_kafka_settings source;
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
@@ -131,7 +138,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
 {
     const struct fcap_config *config = daemon->config;
     struct fcap_store_settings store;
-    enum fcap_status status = check_kafka(config, error);
+    enum fcap_status status = check_kafka(daemon, error);
     if (status != FCAP_OK) {
         return status;
     }
@@ -156,6 +163,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     fcap_server_attach(daemon->server, daemon->db);
     daemon->shared = (struct fcap_worker_shared){
         .config = config,
+        .replay_from_kafka = daemon->replay_from_kafka,
         .plan = plan,
         .board = daemon->board,
         .questions = daemon->questions,
@@ -236,8 +244,9 @@ static void close_all(struct daemon *daemon)
     free(daemon->keyed_slots);
 }
 
-struct fcap_daemon_result fcap_daemon_run(const struct fcap_config *config)
+struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *settings)
 {
+    const struct fcap_config *config = settings->config;
     struct fcap_error error = {""};
     struct daemon *daemon = calloc(1, sizeof *daemon);
     struct fcap_daemon_result result = {FCAP_EXIT_OK, true};
@@ -246,6 +255,7 @@ struct fcap_daemon_result fcap_daemon_run(const struct fcap_config *config)
     (void)mallopt(M_ARENA_MAX, 2);
     fcap_signals_init();
     daemon->config = config;
+    daemon->replay_from_kafka = settings->replay_from_kafka;
     FCAP_INFO("fcapd " FCAP_VERSION ": profile %s, instance %s, %lld workers", config->profile,
               config->instance, (long long)config->workers);
     enum fcap_status status = open_all(daemon, &error);

@@ -23,7 +23,12 @@ struct fcap_daemon_result {
     bool is_clean; /* false: threads of a library still run; end by _exit() */
 };
 
+struct fcap_daemon_settings {
+    const struct fcap_config *config; /* borrowed; outlives the daemon */
+    bool replay_from_kafka;           /* run --replay-from-kafka */
+};
+
 /* Runs until SIGTERM, SIGINT or a failure. Everything is logged here. */
-struct fcap_daemon_result fcap_daemon_run(const struct fcap_config *config);
+struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *settings);
 
 #endif

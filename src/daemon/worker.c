@@ -246,6 +246,7 @@ static void beat(void *context)
 static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_error *error)
 {
     fcap_compose_core(worker->shared.config, &worker->shared.plan, &worker->settings);
+    worker->settings.replay_from_kafka = worker->shared.replay_from_kafka;
     worker->settings.keyed_slots = worker->shared.keyed_slots;
     worker->settings.keyed_look = worker->shared.keyed_look;
     worker->settings.alive = beat;

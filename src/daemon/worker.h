@@ -14,6 +14,7 @@
 /* What all workers share; borrowed, outlives them. */
 struct fcap_worker_shared {
     const struct fcap_config *config;
+    bool replay_from_kafka; /* run --replay-from-kafka */
     struct fcap_memory_plan plan;
     struct fcap_board *board;
     struct fcap_questions *questions;

@@ -52,15 +52,10 @@ static void keep(struct daemon_process *process, char *text)
     process->text = text;
 }
 
-void daemon_process_init(struct daemon_process *process, const char *program, const char *yaml)
+void daemon_process_configure(struct daemon_process *process, const char *yaml)
 {
     char path[128];
     char text[16384];
-    *process = (struct daemon_process){.program = program};
-    lab_folder_make("fcapd", process->directory, sizeof process->directory);
-    process->http_port = lab_free_port();
-    (void)snprintf(path, sizeof path, "%s/token", process->directory);
-    write_file(path, "secret-token\n");
     int size = snprintf(text, sizeof text,
                         "%sstate:\n  directory: %s/state\n"
                         "http:\n  listen: 127.0.0.1:%u\n  token_file: %s/token\n",
@@ -68,6 +63,17 @@ void daemon_process_init(struct daemon_process *process, const char *program, co
     lab_check(size > 0 && (size_t)size < sizeof text);
     (void)snprintf(path, sizeof path, "%s/fcapd.yaml", process->directory);
     write_file(path, text);
+}
+
+void daemon_process_init(struct daemon_process *process, const char *program, const char *yaml)
+{
+    char path[128];
+    *process = (struct daemon_process){.program = program};
+    lab_folder_make("fcapd", process->directory, sizeof process->directory);
+    process->http_port = lab_free_port();
+    (void)snprintf(path, sizeof path, "%s/token", process->directory);
+    write_file(path, "secret-token\n");
+    daemon_process_configure(process, yaml);
 }
 
 void daemon_process_done(struct daemon_process *process)
@@ -102,7 +108,7 @@ void daemon_process_start_command(struct daemon_process *process, const char *co
     char log[128];
     (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process->directory);
     (void)snprintf(log, sizeof log, "%s/log", process->directory);
-    const char *const arguments[] = {"fcapd", command, "-c", config, NULL};
+    const char *const arguments[] = {"fcapd", command, "-c", config, process->argument, NULL};
     int output = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     lab_check(output >= 0);
     process->pid = fork();

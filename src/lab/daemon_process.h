@@ -13,13 +13,16 @@ struct daemon_process {
     const char *program; /* path of the binary; borrowed */
     pid_t pid;           /* 0: not running */
     uint16_t http_port;
-    char directory[64]; /* holds fcapd.yaml, token, log, and the state in state/ */
-    char *text;         /* the last page or output; owned */
+    char directory[64];   /* holds fcapd.yaml, token, log, and the state in state/ */
+    const char *argument; /* a further one behind the command; borrowed; NULL: none */
+    char *text;           /* the last page or output; owned */
 };
 
 /* Makes the directory, a token file with "secret-token", and fcapd.yaml from `yaml` with
  * state.directory, http.listen (a free port) and http.token_file added behind it. */
 void daemon_process_init(struct daemon_process *process, const char *program, const char *yaml);
+/* Writes fcapd.yaml anew, for the next start: directory, port and token stay. */
+void daemon_process_configure(struct daemon_process *process, const char *yaml);
 /* Kills what runs and removes the directory. Fine when never made. */
 void daemon_process_done(struct daemon_process *process);
 

@@ -235,6 +235,8 @@ static void test_starts(void **state)
         {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 20}, true, 20},
         {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 49}, true, 49},
         {{.kind = FCAP_START_TIME, .time_ms = BASE_MS + 50}, true, 50},
+        {{.kind = FCAP_START_AGAIN, .offset = 50, .time_ms = BASE_MS + 20}, true, 20},
+        {{.kind = FCAP_START_AGAIN, .offset = 50}, true, 0},
     };
     world->create(world, 1);
     append_many(0, 50);
@@ -321,6 +323,39 @@ static void test_below_start(void **state)
     assert_int_equal(recorder.partitions[1].records, 25);
     assert_clean(&recorder);
     world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+/* AGAIN begins by time in the log that was read, and tells of any other first. */
+static void test_again(void **state)
+{
+    (void)state;
+    world->create(world, 1);
+    append_many(0, 50);
+    for (int is_other = 0; is_other < 2; is_other++) {
+        struct recorder recorder;
+        struct fcap_start start = {
+            .kind = FCAP_START_AGAIN, .offset = 30, .time_ms = BASE_MS + 20, .mark_count = 1};
+        /* What append_many() has written there, or not. */
+        start.marks[0] = (struct fcap_log_mark){
+            .offset = 30,
+            .timestamp_ms = BASE_MS + 29,
+            .key_hash = fcap_hash64(fcap_bytes_of(is_other != 0 ? "x" : "k"), 0),
+        };
+        recorder_init(&recorder, start);
+        recorder.gap_start = (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = 40};
+        struct fcap_source *source = world->open(world);
+        assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                        recorder.partitions[0].ended >= 50));
+        assert_int_equal(recorder.partitions[0].gap_count, is_other);
+        assert_int_equal(recorder.partitions[0].last_start.offset, is_other != 0 ? 40 : 20);
+        if (is_other != 0) {
+            assert_int_equal(recorder.partitions[0].last_gap.kind, FCAP_GAP_RECREATED);
+            assert_int_equal(recorder.partitions[0].last_gap.wanted, 30);
+        }
+        assert_clean(&recorder);
+        world->close(world, &recorder.handler);
+    }
     world->destroy(world);
 }
 
@@ -440,7 +475,7 @@ static void test_recreated_while_read(void **state)
 int source_contract_run(struct source_world *of)
 {
     world = of;
-    struct CMUnitTest tests[11] = {
+    struct CMUnitTest tests[12] = {
         cmocka_unit_test(test_bytes),      cmocka_unit_test(test_every_record_once),
         cmocka_unit_test(test_no_more),    cmocka_unit_test(test_budget),
         cmocka_unit_test(test_may_send),   cmocka_unit_test(test_starts),
@@ -449,6 +484,7 @@ int source_contract_run(struct source_world *of)
     size_t count = 7;
     if (world->has_times) { /* The mock looks nothing up by time, */
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_unusable_times);
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_again);
     }
     if (world->can_trim) { /* and deletes no records or topics on demand. */
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_other_logs);

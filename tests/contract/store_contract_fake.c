@@ -179,8 +179,10 @@ static void dropped_timers_are_gone_from_older_states_too(void **state)
     assert_int_equal(store->ops->claim(store, 1, 1, &dropped_ms), FCAP_OK);
     assert_int_equal(dropped_ms, 5); /* Survives the crash. */
     fixture.lingers = false;
-    store->ops->release(store, 1, 5);
-    assert_int_equal(fake_store_pairs(fixture.fake, FCAP_FAMILY_TIMERS), 2);
+    store->ops->release(store, 1, 5); /* A state may have begun there since: nothing goes. */
+    assert_int_equal(fake_store_pairs(fixture.fake, FCAP_FAMILY_TIMERS), 4);
+    store->ops->release(store, 1, 6);
+    assert_int_equal(fake_store_pairs(fixture.fake, FCAP_FAMILY_TIMERS), 1);
     fcap_batch_done(&batch);
 }
 

@@ -23,8 +23,11 @@
 #define POLL_MS  20
 #define TAIL_MS  60000
 
-static void write_configuration(struct live *live, struct daemon_process *process,
-                                const char *instance, const char *instance_id)
+#define YAML_BYTES  8192
+#define INSTANCE_ID "  instance_id: member\n"
+
+static void make_yaml(const struct live *live, const char *instance, const char *instance_id,
+                      char yaml[YAML_BYTES])
 {
     static const char format[] = "profile: test\n"
                                  "instance: %s\n"
@@ -50,22 +53,43 @@ static void write_configuration(struct live *live, struct daemon_process *proces
                                  "  budget: 256MiB\n"
                                  "%s";
     const struct live_options *options = &live->options;
-    char yaml[8192];
     unsigned port = options->redis_port != 0 ? options->redis_port : live->redis.port;
-    int size = snprintf(yaml, sizeof yaml, format, instance, options->workers, options->windows,
+    int size = snprintf(yaml, YAML_BYTES, format, instance, options->workers, options->windows,
                         kafka_test_brokers(), live->topic, live->topic, instance_id,
                         options->session_timeout == NULL ? "6s" : options->session_timeout,
                         live->letters, options->more_kafka == NULL ? "" : options->more_kafka, port,
                         options->more_redis == NULL ? "" : options->more_redis,
                         options->more_commit == NULL ? "" : options->more_commit,
                         options->more == NULL ? "" : options->more);
-    assert_true(size > 0 && (size_t)size < sizeof yaml);
-    daemon_process_init(process, FCAPD_PROGRAM, yaml);
+    assert_in_range(size, 1, YAML_BYTES - 1);
 }
 
 void live_member_init(struct live *live, struct daemon_process *process, const char *instance)
 {
-    write_configuration(live, process, instance, "");
+    char yaml[YAML_BYTES];
+    make_yaml(live, instance, "", yaml);
+    daemon_process_init(process, FCAPD_PROGRAM, yaml);
+}
+
+static void use_windows(struct live *live)
+{
+    live->window_count = 0;
+    while (live->options.lengths[live->window_count].name != NULL) {
+        live->window_count++;
+    }
+    assert_in_range(live->window_count, 1, LIVE_WINDOWS_MAX);
+}
+
+void live_configure(struct live *live, const struct live_change *change)
+{
+    char yaml[YAML_BYTES];
+    live->options.windows = change->windows;
+    live->options.lengths = change->lengths;
+    live->options.gone = change->gone;
+    live->options.more = change->more;
+    use_windows(live);
+    make_yaml(live, "one", INSTANCE_ID, yaml);
+    daemon_process_configure(&live->process, yaml);
 }
 
 /* A reader of its own, at the start of each partition. */
@@ -113,12 +137,10 @@ void live_init(struct live *live, const struct live_options *options)
 {
     static const char *const letters_config[] = {"max.message.bytes", "8000000", NULL};
     const char *brokers = kafka_test_brokers();
+    char yaml[YAML_BYTES];
     memset(live, 0, sizeof *live);
     live->options = *options;
-    while (options->lengths[live->window_count].name != NULL) {
-        live->window_count++;
-    }
-    assert_in_range(live->window_count, 1, LIVE_WINDOWS_MAX);
+    use_windows(live);
     assert_in_range(options->partitions, 1, LIVE_PARTITIONS_MAX);
     (void)snprintf(live->topic, sizeof live->topic, "%s", kafka_unique("live"));
     (void)snprintf(live->letters, sizeof live->letters, "%s", kafka_unique("letters"));
@@ -127,7 +149,8 @@ void live_init(struct live *live, const struct live_options *options)
     if (options->redis_port == 0) {
         redis_server_start(&live->redis, NULL);
     }
-    write_configuration(live, &live->process, "one", "  instance_id: member\n");
+    make_yaml(live, "one", INSTANCE_ID, yaml);
+    daemon_process_init(&live->process, FCAPD_PROGRAM, yaml);
     live->oracle = oracle_open();
     live->producer = kafka_producer_open(brokers, live->topic, NULL, NULL);
     live->tail = open_tail(live->topic, options->partitions);
@@ -386,7 +409,7 @@ static bool add_claims(struct live *live, const char *instance, struct live_clai
         struct claim claim;
         if (claim_read(meta, i, &claim) && claim.epoch > best[i].epoch) {
             best[i] = (struct live_claim){i, claim.as_of_ms, claim.next, claim.epoch,
-                                          claim.ready == live->window_count};
+                                          claim.ready >= live->window_count};
         }
     }
     return meta != NULL;

@@ -35,14 +35,15 @@ struct live_options {
     int workers;
     const char *windows; /* YAML: "[2s, 5s, 20s]" */
     const struct live_window *lengths;
-    const char *topic_config[9]; /* name, value, ..., NULL */
-    const char *more_kafka;      /* YAML lines under kafka:, indented by two; NULL: none */
-    const char *more_redis;      /* the same under redis: */
-    const char *more_commit;     /* the same under commit: */
-    const char *session_timeout; /* NULL: "6s" */
-    const char *more;            /* YAML at the top level; NULL: none */
-    uint16_t redis_port;         /* somebody else's Redis; 0: start one */
-    const char *other_instance;  /* another daemon whose fc:meta speaks as well; NULL: none */
+    const struct live_window *gone; /* windows of before: keys of theirs may still be there */
+    const char *topic_config[9];    /* name, value, ..., NULL */
+    const char *more_kafka;         /* YAML lines under kafka:, indented by two; NULL: none */
+    const char *more_redis;         /* the same under redis: */
+    const char *more_commit;        /* the same under commit: */
+    const char *session_timeout;    /* NULL: "6s" */
+    const char *more;               /* YAML at the top level; NULL: none */
+    uint16_t redis_port;            /* somebody else's Redis; 0: start one */
+    const char *other_instance;     /* another daemon whose fc:meta speaks as well; NULL: none */
 };
 
 /* A claim of fc:meta: when T of the partition was as_of_ms, everything below next had been
@@ -92,6 +93,15 @@ struct live {
  * start the daemon. */
 void live_init(struct live *live, const struct live_options *options);
 void live_done(struct live *live);
+
+/* Other windows, for the next start; the rest of the configuration stays, `more` apart. */
+struct live_change {
+    const char *windows; /* as in the options */
+    const struct live_window *lengths;
+    const struct live_window *gone;
+    const char *more;
+};
+void live_configure(struct live *live, const struct live_change *change);
 
 /* The configuration of a further daemon on the same topic and Redis, a dynamic member of the
  * group. */

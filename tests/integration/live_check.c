@@ -159,7 +159,17 @@ static void drop(struct live *live, struct snapshot *snapshot)
 
 /* --- comparing ------------------------------------------------------------------------------- */
 
-/* Every key belongs to a known user and a configured window, so it is among those compared. */
+static bool is_of(const struct live_window *windows, const char *name)
+{
+    size_t at = 0;
+    while (windows != NULL && windows[at].name != NULL && strcmp(windows[at].name, name) != 0) {
+        at++;
+    }
+    return windows != NULL && windows[at].name != NULL;
+}
+
+/* Every key belongs to a known user and a configured window, so it is among those compared, or to a
+ * window of before. */
 static void check_names(struct live *live, const struct snapshot *snapshot,
                         struct oracle_tally *tally)
 {
@@ -170,10 +180,8 @@ static void check_names(struct live *live, const struct snapshot *snapshot,
         bool known = false;
         if (end != NULL) {
             (void)snprintf(user, sizeof user, "%.*s", (int)(end - key - 4), key + 4);
-            for (size_t k = 0; k < live->window_count; k++) {
-                known = known || (strcmp(end + 2, live->options.lengths[k].name) == 0 &&
-                                  oracle_record_count(live->oracle, user) > 0);
-            }
+            known = (is_of(live->options.lengths, end + 2) || is_of(live->options.gone, end + 2)) &&
+                    oracle_record_count(live->oracle, user) > 0;
         }
         if (!known) {
             add_wrong(tally, "a key that should not exist: %s\n", key);

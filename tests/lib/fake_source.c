@@ -349,7 +349,8 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
                                    .partition_count = source->topic->partition_count};
     struct fcap_gap gap = {
         .partition = owned->id, .log_start = started.log_start, .end = started.end};
-    while (owned->start.kind == FCAP_START_OFFSET && find_gap(source, owned, &gap)) {
+    while ((owned->start.kind == FCAP_START_OFFSET || owned->start.kind == FCAP_START_AGAIN) &&
+           find_gap(source, owned, &gap)) {
         owned->start = handler->gap(handler->context, &gap);
         gap.same = 0;
     }
@@ -360,6 +361,13 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
     case FCAP_START_TIME:
         started.offset =
             find_time(source, owned->id, owned->start.time_ms, &started.timestamps_unusable);
+        break;
+    case FCAP_START_AGAIN:
+        started.offset = started.log_start;
+        if (owned->start.time_ms > 0) {
+            started.offset =
+                find_time(source, owned->id, owned->start.time_ms, &started.timestamps_unusable);
+        }
         break;
     case FCAP_START_EARLIEST:
         started.offset = started.log_start;

@@ -71,6 +71,7 @@ struct fake_store {
     uint64_t next_ticket;
     uint64_t durable_version;
     int64_t dropped_through_ms; /* durable at once, before anything is dropped */
+    bool may_drop_again;        /* up to there: nobody has claimed anything since */
     struct fake_store_counts counts;
 };
 
@@ -314,6 +315,9 @@ static void drop(struct fake_store *fake, int64_t bound_ms)
 {
     struct fake_map *timers = &fake->maps[FCAP_FAMILY_TIMERS];
     size_t at = 0;
+    if (bound_ms < fake->dropped_through_ms + (fake->may_drop_again ? 0 : 1)) {
+        return; /* A state may have begun below it since. */
+    }
     while (at < timers->count) {
         uint64_t bucket = bucket_of(fcap_buffer_bytes(&timers->pairs[at].key));
         size_t end = at;
@@ -328,8 +332,8 @@ static void drop(struct fake_store *fake, int64_t bound_ms)
             at = end;
             continue;
         }
-        fake->dropped_through_ms =
-            bound_ms > fake->dropped_through_ms ? bound_ms : fake->dropped_through_ms;
+        fake->dropped_through_ms = bound_ms;
+        fake->may_drop_again = true;
         fake->counts.timers_dropped += end - at;
         while (end-- > at) {
             fake_map_remove(timers, at);
@@ -409,6 +413,7 @@ static enum fcap_status fake_claim(struct fcap_store *store, int32_t partition, 
         return FCAP_FENCED;
     }
     *claim = (struct claim){.owner = handle, .assignment = assignment, .was_claimed = true};
+    fake->may_drop_again = false;
     *ret_dropped_through_ms = fake->dropped_through_ms;
     return FCAP_OK;
 }
@@ -507,16 +512,9 @@ static void fake_release(struct fcap_store *store, int32_t partition, int64_t hi
     drop(fake, release_bound(fake));
 }
 
-static const struct fcap_store_ops fake_ops = {
-    .get = fake_get,
-    .scan = fake_scan,
-    .claim = fake_claim,
-    .disclaim = fake_disclaim,
-    .submit = fake_submit,
-    .completed = fake_completed,
-    .sync = fake_sync,
-    .release = fake_release,
-};
+static const struct fcap_store_ops fake_ops = {fake_get,      fake_scan,   fake_claim,
+                                               fake_disclaim, fake_submit, fake_completed,
+                                               fake_sync,     fake_release};
 
 /* --- life ------------------------------------------------------------------------------------- */
 

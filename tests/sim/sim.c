@@ -189,6 +189,7 @@ void sim_close(struct sim_world *world)
         }
         fake_store_close(world->processes[i].store);
         for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
+            sim_life_forget(&world->processes[i].lineages[p]);
             free(world->processes[i].lineages[p].decisions);
         }
     }
@@ -229,6 +230,9 @@ void sim_choose_windows(struct sim_world *world)
                  (long long)world->plan.pool_ms[slot]);
     }
     world->settings.window_count = count;
+    /* In some worlds somebody wants longer windows at once; no draw, which would change worlds. */
+    world->settings.replay_from_kafka =
+        world->seed % 4 == 1 && world->settings.start != FCAP_START_LATEST;
     for (size_t user = 0; user < SIM_USERS_MAX; user++) {
         for (size_t i = 0; i < FCAP_WINDOWS_MAX; i++) {
             world->shown_as_of_ms[user][i] = SIM_NEVER;
@@ -450,6 +454,13 @@ void sim_step_worker(struct sim_world *world, struct sim_worker *worker)
     sim_count(world, SIM_EVENT_TIME_UNKNOWN, !state.time_known);
     enum fcap_status status = fcap_pipeline_step(worker->pipeline, 0);
     world->score->steps++;
+    if (status == FCAP_CONFIG) {
+        sim_note(world, "%s", fcap_pipeline_error(worker->pipeline));
+        sim_count(world, SIM_EVENT_AGAIN_REFUSED, 1);
+        world->settings.replay_from_kafka = false; /* Somebody reads that, and starts it so. */
+        sim_crash(world, worker->process, 0);
+        return;
+    }
     if (fcap_status_class(status) == FCAP_CLASS_FATAL) {
         sim_fail(world, "worker %d failed: %s", worker->index,
                  fcap_pipeline_error(worker->pipeline));

@@ -80,6 +80,9 @@
     X(REFUSED_SECTIONS,     "sections of an ended assignment refused by a store")                \
     X(REPLAYED,             "partitions that started without state and looked back")             \
     X(STALE_STATE,          "states kept unassigned until their timers had been dropped")        \
+    X(AGAIN,                "states read anew for a longer window")                              \
+    X(AGAIN_LOST,           "states that a crash or a refusal kept from being read anew")        \
+    X(AGAIN_REFUSED,        "processes that would have lost history by it")                      \
     X(CLOSED_COMMIT,        "commits with a gate closed")                                        \
     X(SECOND_LOOK,          "second looks that came due")                                        \
     X(UNKNOWN_ACK,          "pushes of unknown fate")                                            \
@@ -194,6 +197,8 @@ struct sim_lineage {
     } switches[SIM_SWITCHES_MAX];
     size_t switch_count;
     bool may_double; /* nothing was left to compare with: records may have been read twice */
+    struct sim_lineage *before; /* the state that is being read anew, until that is committed */
+    uint64_t before_commit;     /* its newest commit */
 };
 
 /* What a window holds of a state: records below `next` (noted) with later times. */
@@ -440,6 +445,11 @@ void sim_life_lose(struct sim_world *world, int partition, struct sim_lineage *l
 /* What a run that was undone has left out is read after all, from this offset on. */
 void sim_life_read_on(struct sim_world *world, int partition, struct sim_lineage *lineage,
                       int64_t offset);
+/* A state is about to be read anew; what has become of that when the partition is assigned again,
+ * its newest commit being `commit`. */
+void sim_life_keep(struct sim_lineage *lineage, uint64_t commit);
+void sim_life_settle(struct sim_world *world, struct sim_lineage *lineage, uint64_t commit);
+void sim_life_forget(struct sim_lineage *lineage);
 bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage);
 bool sim_life_is_same_below(const struct sim_world *world, int partition,

@@ -120,6 +120,42 @@ void sim_life_enter(struct sim_world *world, int partition, struct sim_lineage *
     sim_life_lose(world, partition, lineage, 0, SIM_UNREAD);
 }
 
+void sim_life_forget(struct sim_lineage *lineage)
+{
+    if (lineage->before != NULL) {
+        free(lineage->before->decisions);
+        free(lineage->before);
+        lineage->before = NULL;
+    }
+}
+
+void sim_life_keep(struct sim_lineage *lineage, uint64_t commit)
+{
+    struct sim_lineage *before = malloc(sizeof *before);
+    FCAP_ASSERT(before != NULL && lineage->before == NULL);
+    *before = *lineage;
+    before->decisions = malloc(lineage->capacity + 1);
+    FCAP_ASSERT(before->decisions != NULL);
+    if (lineage->capacity > 0) {
+        memcpy(before->decisions, lineage->decisions, lineage->capacity);
+    }
+    lineage->before = before;
+    lineage->before_commit = commit;
+}
+
+void sim_life_settle(struct sim_world *world, struct sim_lineage *lineage, uint64_t commit)
+{
+    struct sim_lineage *before = lineage->before;
+    if (before != NULL && commit <= lineage->before_commit) {
+        free(lineage->decisions); /* Nothing of it was committed: the old state is there. */
+        *lineage = *before;
+        free(before);
+        sim_count(world, SIM_EVENT_AGAIN_LOST, 1);
+    } else {
+        sim_life_forget(lineage);
+    }
+}
+
 bool sim_life_is_old(const struct sim_world *world, int partition,
                      const struct sim_lineage *lineage)
 {

@@ -102,7 +102,7 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
     for (size_t i = 0; i < count; i++) {
         sim_count(
             worker->world, SIM_EVENT_STALE_STATE,
-            ret_starts[i].kind != FCAP_START_OFFSET &&
+            ret_starts[i].kind != FCAP_START_OFFSET && ret_starts[i].kind != FCAP_START_AGAIN &&
                 fake_store_holds(worker->world->processes[worker->process].store, partitions[i]));
         sim_note(worker->world, "worker %d takes %d: start kind %d at %lld", worker->index,
                  partitions[i], (int)ret_starts[i].kind, (long long)ret_starts[i].offset);
@@ -112,6 +112,7 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
                                                          .mark = highest_mark(&ret_starts[i])};
         struct fcap_task_report report;
         if (sim_report(worker, partitions[i], &report)) {
+            sim_life_settle(worker->world, sim_lineage_of(worker, partitions[i]), report.commit);
             sim_life_revert(sim_lineage_of(worker, partitions[i]), report.commit);
         }
     }
@@ -153,6 +154,11 @@ static void on_started(void *context, const struct fcap_started *started)
     if (is_new) {
         struct sim_process *process = &worker->world->processes[worker->process];
         struct sim_lineage *lineage = &process->lineages[started->partition];
+        struct fcap_task_report report;
+        if (task->start == FCAP_START_AGAIN && sim_report(worker, started->partition, &report)) {
+            sim_life_keep(lineage, report.commit);
+            sim_count(worker->world, SIM_EVENT_AGAIN, 1);
+        }
         sim_life_enter(worker->world, started->partition, lineage, started->offset);
         task->start = FCAP_START_OFFSET; /* Should it be told again. */
         sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
@@ -216,6 +222,9 @@ static bool on_record(void *context, const struct fcap_record *record)
     worker->reading = true;
     bool more = worker->handler.record(worker->handler.context, record);
     worker->reading = false;
+    if (fcap_pipeline_error(worker->pipeline)[0] != '\0') {
+        return more; /* It has not been looked at. */
+    }
     if (!fresh) {
         sim_note(world, "record %d/%lld again", record->partition, (long long)record->offset);
     }

@@ -293,11 +293,11 @@ static void step(struct fcap_pipeline *pipeline)
 #define META_2                                                                                     \
     " 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 00 00 00 02 00 00 00 01 "                    \
     "00 00 00 00 00 00 ea 60 00 00 00 0c "
-#define META_3                                                                                     \
+#define META_3(shown)                                                                              \
     " 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 00 "     \
-    "02 00 00 00 00 00 00 05 26 5c 00 02 31 64 00 00 00 01 8b ca bf 0f e8 "                        \
+    "02 00 00 00 00 00 00 05 26 5c 00 02 31 64 " shown " 00 00 01 8b ca bf 0f e8 "                 \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "                     \
-    "00 01 00 00 00 00 24 0c 84 00 02 37 64 00 00 00 01 8b ab d8 e7 e8 "                           \
+    "00 01 00 00 00 00 24 0c 84 00 02 37 64 " shown " 00 00 01 8b ab d8 e7 e8 "                    \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
 
 /* No record is written yet, for the timers hold the same: so there is a redo record. The first
@@ -305,7 +305,7 @@ static void step(struct fcap_pipeline *pipeline)
 static const char *const first_commit[] = {
     /* newest commit 1, valid from 1, redo from 1; epoch 3 */
     META_1 "00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 01" META_2
-           "00 00 00 00 00 00 00 03" META_3,
+           "00 00 00 00 00 00 00 03" META_3("00"),
     /* The trail: at offset 4, after a record of that time and key. */
     "default put 00 05 74 72 61 69 6c = "
     "01 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 06 e8 41 7d 0f e6 61 3f",
@@ -324,7 +324,7 @@ static const char *const last_commit[] = {
     "default delete 00 05 72 65 64 6f 00 00 00 00 00 00 00 02",
     /* newest commit 2, valid from 1, redo from 3; epoch 3 */
     META_1 "00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 03" META_2
-           "00 00 00 00 00 00 00 03" META_3,
+           "00 00 00 00 00 00 00 03" META_3("02"),
     "users put 00 05 75 31 = 10 02 c1 88 98 ff bc 31 00 03 01 04 04",
 };
 

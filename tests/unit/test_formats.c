@@ -392,6 +392,7 @@ static void test_meta_windows(void **state)
         meta.windows[i].length_ms = 1000 * (int64_t)(i + 1);
         meta.windows[i].building = i % 3 == 0;
         meta.windows[i].shown = i % 2 == 1;
+        meta.windows[i].taken = i % 5 == 1;
         memset(meta.windows[i].name, 'a' + (int)i, FCAP_WINDOW_NAME_MAX);
         meta.windows[i].name[2 * i + 1] = '\0';
     }
@@ -403,10 +404,11 @@ static void test_meta_windows(void **state)
         assert_string_equal(back.windows[i].name, meta.windows[i].name);
         assert_int_equal(back.windows[i].building, i % 3 == 0);
         assert_int_equal(back.windows[i].shown, i % 2 == 1);
+        assert_int_equal(back.windows[i].taken, i % 5 == 1);
     }
-    buffer.data[159] |= 4; /* the first window's flags: one that nobody knows */
+    buffer.data[159] |= 8; /* the first window's flags: one that nobody knows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
-    buffer.data[159] &= (uint8_t)~4;
+    buffer.data[159] &= (uint8_t)~8;
     buffer.data[146] = FCAP_WINDOWS_MAX + 1; /* the number of windows */
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_CORRUPT);
     fcap_buffer_done(&buffer);
