@@ -348,14 +348,14 @@ static enum fcap_status push(struct fcap_sink *port, const struct fcap_push *com
 static void on_acked(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
 {
     struct sim_worker *worker = context;
+    worker->sink_handler.acked(worker->sink_handler.context, token, result, integer);
     for (int p = 0; p < SIM_PARTITIONS_MAX; p++) {
         struct sim_task *task = &worker->tasks[p];
         if (task->epoch_asked && task->epoch_token == token) {
             task->epoch_asked = false;
-            task->epoch_ms = worker->world->monotonic_ms;
+            task->epoch_ms = worker->world->monotonic_ms; /* As the task has just read it. */
         }
     }
-    worker->sink_handler.acked(worker->sink_handler.context, token, result, integer);
 }
 
 static enum fcap_status poll_sink(struct fcap_sink *port, const struct fcap_sink_handler *handler,
