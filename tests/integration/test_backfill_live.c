@@ -450,7 +450,16 @@ static void test_every_key_and_every_end(void **unused)
  * the partitions over and goes on, and users are erased. */
 static void race(const char *stop_at, bool daemon_lives_on)
 {
+    char error[256];
     struct live_tally tally = {0};
+    struct redis_reader *reader =
+        redis_reader_open("127.0.0.1", live.redis.port, error, sizeof error);
+    assert_non_null(reader);
+    /* Of the round before, if there was one: its keys are gone, and its owner has been forgotten.
+     */
+    (void)redis_reader_remove(reader, "fc:meta:*");
+    (void)redis_reader_remove(reader, "fc:{*");
+    redis_reader_close(reader);
     struct backfill_job job = {.stop_at = stop_at};
     job.redis = (struct redis_server){.pid = 0};
     backfill_job_init(&job);
@@ -472,11 +481,13 @@ static void race(const char *stop_at, bool daemon_lives_on)
         live_start(&live);
         live_await_applied(&live);
     }
-    assert_true(backfill_job_before(&job, " taken over by one") > 0);
+    assert_true(backfill_job_before(&job, " taken over by one") +
+                    backfill_job_before(&job, " left to a daemon") >
+                0);
     assert_null(strstr(job.text, "waits at most")); /* A lost race is no trouble. */
     live_compare(&live, true, &tally);
-    live_passes(&tally.now, (struct oracle_minimum){600, 400, 50});
-    live_passes(&tally.expiry, (struct oracle_minimum){400, 0, 0});
+    live_passes(&tally.now, (struct oracle_minimum){600, 300, 50});
+    live_passes(&tally.expiry, (struct oracle_minimum){300, 0, 0});
     live_stop(&live);
     backfill_job_done(&job);
 }
@@ -494,6 +505,7 @@ static void test_a_living_daemon_is_left_alone(void **unused)
     produce(4000, 300);
     race("backfill_queued:1", true);
     for (size_t i = 0; i < sizeof points / sizeof points[0] && is_full(); i++) {
+        produce(2000, 300); /* Instead of what was erased. */
         race(points[i], i % 2 == 0);
     }
 
@@ -516,7 +528,7 @@ static void test_a_living_daemon_is_left_alone(void **unused)
     }
     assert_int_equal(daemon_process_metric(&live.process, "fcapd_kafka_rebalances_total"), 1);
     live_compare(&live, true, &tally);
-    live_passes(&tally.now, (struct oracle_minimum){600, 400, 50});
+    live_passes(&tally.now, (struct oracle_minimum){600, 300, 50});
     live_stop(&live);
     backfill_job_done(&job);
 }
