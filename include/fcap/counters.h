@@ -12,7 +12,8 @@
 #define FCAP_COUNTER_LIST(X)                                                                     \
     X(records,            "records delivered by the source")                                     \
     X(events,             "events counted in at least one window")                               \
-    X(untrusted_times,    "records whose own timestamp is absent, before 2001 or in the future") \
+    X(untrusted_times,    "records whose own timestamp is absent, before 2001, in the future, or long before their event") \
+    X(untrusted_starts,   "partitions read from the log start because timestamps would have hidden events")         \
     X(tombstones,         "users erased")                                                        \
     X(expiries,           "event x window pairs that left a window")                             \
     X(built,              "event x window pairs added to a window that was being built")         \

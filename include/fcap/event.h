@@ -44,6 +44,9 @@ struct fcap_future_rule {
 bool fcap_is_future(const struct fcap_record *record, int64_t event_time_ms,
                     struct fcap_future_rule rule);
 
+/* What producers write before 2001-01-01 is no time but a unit error, a zero or "none". */
+#define FCAP_TIMESTAMP_USABLE_MS INT64_C(978307200000)
+
 /* Why a record changes no count. The order is part of no format; the names are metric labels
  * (fcapd_records_rejected_total{reason="..."}) and the dead-letter header `fcap.reason`.
  * DEAD: goes to the dead-letter topic; SKIP: only counted. */

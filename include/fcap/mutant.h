@@ -24,6 +24,7 @@
     X(BUILD_NEWEST,    "building a window does not raise newest")                               \
     X(AD_REUSE,        "an ad's number is used again")                                          \
     X(SEEK,            "the initial seek leaves no room for early event times")                 \
+    X(STAMPS,          "a start by time believes whatever the timestamps say")                  \
     X(FUTURE_WALL,     "the future bound ignores the append time")                              \
     X(FUTURE_ALONE,    "the future bound asks the wall clock alone")                            \
     X(NO_FLAG,         "a commit with the gate closed keeps projected_to")                      \

@@ -149,6 +149,7 @@ struct fcap_task_report {
     size_t ads;
     size_t open_events;
     uint64_t commit;          /* number of the newest encoded commit */
+    bool start_untrusted;     /* read from the log start: timestamps would have hidden events */
     uint64_t gaps;            /* met under this assignment */
     struct fcap_gap last_gap; /* the newest of them */
     struct fcap_gaps lost;    /* what windows have not passed yet, from earlier assignments too */

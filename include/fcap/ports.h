@@ -58,9 +58,21 @@ struct fcap_start {
     enum fcap_start_kind kind;
     int64_t offset;
     int64_t time_ms;
-    size_t mark_count;                              /* OFFSET, AGAIN: what is known of the log */
+    int64_t after_ms;  /* TIME, AGAIN: an event counts when its time is after this, */
+    int64_t future_ms; /* and at most this, or later by as much as has passed since it was asked */
+    size_t mark_count; /* OFFSET, AGAIN: what is known of the log */
     struct fcap_log_mark marks[FCAP_LOG_MARKS_MAX]; /* by offset, the highest first */
 };
+
+/* A start by time leaves out what lies below the offset that was found. Timestamps are the word of
+ * whoever wrote the record, so the last ones left out are looked at: true when this one should not
+ * be, for it holds an event that counts, or its timestamp is before 2001, which is no time but a
+ * unit error, a zero or "none". Then the whole log must be read (docs/decisions/0018). `waited_ms`
+ * has passed since the start was asked for; `decoder` NULL: nothing is known of events. Pure but
+ * for the decoder. */
+#define FCAP_START_LEFT_OUT 1000 /* so many offsets below the start are looked at */
+bool fcap_start_misses(const struct fcap_start *start, struct fcap_decoder *decoder,
+                       const struct fcap_record *record, int64_t waited_ms);
 
 /* What the source found out before it delivers a partition's first record. */
 struct fcap_started {
@@ -69,7 +81,7 @@ struct fcap_started {
     int64_t log_start;       /* low watermark */
     int64_t end;             /* end offset (LSO under read_committed) seen at assignment */
     int32_t partition_count; /* of the topic; 0: not known */
-    /* A start by time was answered with log_start: the newest record has no usable timestamp. */
+    /* A start by time was answered with log_start: it would have missed something. */
     bool timestamps_unusable;
 };
 

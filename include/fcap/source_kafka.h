@@ -42,7 +42,11 @@ struct fcap_source_kafka_settings {
     int close_timeout_ms;      /* default 10000 */
     int stall_timeout_ms;      /* a partition that stands still with its end ahead is assigned anew
                                   after so long; default 30000 */
-    bool read_by_events;       /* the fall-back way to read partition queues; see read_queue() */
+    /* Says whether records that a start by time leaves out hold events that count. Borrowed until
+     * close() gives true; called on the helper thread alone, so it is shared with nobody. NULL:
+     * nothing is known of events, and any timestamp from 2001 on is believed. */
+    struct fcap_decoder *decoder;
+    bool read_by_events; /* the fall-back way to read partition queues; see read_queue() */
     /* Lines that librdkafka would print. Called from its threads, which wait meanwhile; must not
      * call the source. NULL: dropped. */
     void (*log)(void *context, int level, const char *text);

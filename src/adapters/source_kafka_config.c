@@ -194,6 +194,7 @@ static void fill(const struct fcap_source_kafka_settings *settings, struct kafka
         .publish_interval_ms = (int)or_default(settings->publish_interval_ms, 5000),
         .close_timeout_ms = (int)or_default(settings->close_timeout_ms, 10000),
         .stall_timeout_ms = (int)or_default(settings->stall_timeout_ms, 30000),
+        .decoder = settings->decoder,
         .read_by_events = settings->read_by_events,
         .looked_up = settings->looked_up,
         .looked_up_context = settings->looked_up_context,

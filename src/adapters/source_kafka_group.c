@@ -86,6 +86,7 @@ static void ask(struct fcap_source_kafka *source, struct kafka_partition *partit
     struct kafka_lookup lookup = {.partition = partition->id,
                                   .assignment = partition->assignment,
                                   .start = start,
+                                  .asked_ms = fcap_kafka_now_ms(),
                                   .is_trusted = is_trusted};
     partition->started = false;
     partition->answer = lookup;

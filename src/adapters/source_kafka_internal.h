@@ -5,6 +5,7 @@
  * source_kafka_read.c    records from partition queues
  * source_kafka_helper.c  the helper thread with the second client
  * source_kafka_lookup.c  what it looks up
+ * source_kafka_times.c   whether a start by time can be believed
  * source_kafka_compare.c whether the log is the one that was read
  * source_kafka_watch.c   partitions that stand still, and topics that went away
  * source_kafka_orphans.c partitions that nobody owns
@@ -38,6 +39,7 @@ struct kafka_config {
     int publish_interval_ms;
     int close_timeout_ms;
     int stall_timeout_ms;
+    struct fcap_decoder *decoder; /* of the helper's thread, or NULL */
     bool read_by_events;
     void (*looked_up)(void *context, int32_t partition);
     void *looked_up_context;
@@ -98,7 +100,8 @@ struct kafka_lookup {
     int32_t partition;
     uint64_t assignment;
     struct fcap_start start;
-    bool is_trusted; /* the log is compared only when it ends before `offset` */
+    int64_t asked_ms; /* monotonic */
+    bool is_trusted;  /* the log is compared only when it ends before `offset` */
 
     /* Of believing that `offset` lies beyond the end. */
     int64_t beyond_since_ms; /* monotonic; 0: the last look-up did not find it so */
@@ -114,6 +117,12 @@ struct kafka_lookup {
     bool reading;  /* the record is awaited */
     bool found;    /* it is there: */
     struct fcap_log_mark record;
+
+    /* Of a start by time. */
+    int64_t left_out; /* offsets before it that are looked at; 0: not chosen yet */
+    bool look_is_due;
+    bool looking; /* records of this look are awaited */
+    size_t looked_at;
 
     /* The answer. */
     bool failed; /* this time; tried again */
@@ -187,6 +196,15 @@ void kafka_lookup_ends(rd_kafka_t *client, const struct kafka_config *config,
 /* How many partitions the topic has, into the snapshot; false: not found out. */
 bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *config,
                              struct kafka_shared *shared);
+
+/* --- source_kafka_times.c: on the helper's thread ------------------------------------------- */
+
+/* Looks at the last records that starts by time leave out, where `by_time` is known; sets
+ * `timestamps_unusable` and the log start as `by_time` where something would be missed, or
+ * `failed`.
+ */
+void kafka_times_check(rd_kafka_t *client, const struct kafka_config *config,
+                       struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
 
 /* --- source_kafka_compare.c: on the helper's thread ---------------------------------------- */
 

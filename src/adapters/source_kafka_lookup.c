@@ -18,14 +18,8 @@
 #define END_CALL_MS  300
 #define ENDS_MS      2000
 
-/* How far before the end the newest record is searched: transaction markers take offsets, too. */
-#define NEWEST_SPAN 64
-
 /* Errors that have not come again for so long are over when the brokers answer. */
 #define QUIET_MS 5000
-
-/* 2001-01-01: what producers write before it is no time but a unit error or a zero. */
-#define USABLE_FROM_MS INT64_C(978307200000)
 
 static int64_t max_of(int64_t a, int64_t b)
 {
@@ -76,58 +70,6 @@ static struct kafka_lookup *find_partition(struct kafka_lookup *lookups, size_t 
     return NULL;
 }
 
-/* Reads the newest records of the `left` assigned partitions and notes which have no usable time.
- * `failed` is set before and cleared at the end of a partition. */
-static void read_newest(rd_kafka_t *client, struct kafka_shared *shared,
-                        struct kafka_lookup *lookups, size_t count, int left)
-{
-    int64_t until_ms = fcap_kafka_now_ms() + CALL_MS;
-    while (left > 0 && fcap_kafka_now_ms() < until_ms) {
-        rd_kafka_message_t *message = rd_kafka_consumer_poll(client, 50);
-        if (message == NULL) {
-            continue;
-        }
-        struct kafka_lookup *lookup =
-            message->rkt != NULL ? find_partition(lookups, count, message->partition) : NULL;
-        if (lookup != NULL && message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-            rd_kafka_timestamp_type_t type;
-            int64_t time_ms = rd_kafka_message_timestamp(message, &type);
-            lookup->timestamps_unusable = time_ms < USABLE_FROM_MS;
-        } else if (lookup != NULL && message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-            left -= lookup->failed ? 1 : 0;
-            lookup->failed = false;
-        } else {
-            kafka_shared_error(shared, "newest records: %s", rd_kafka_message_errstr(message));
-        }
-        rd_kafka_message_destroy(message);
-    }
-}
-
-/* A look-up by time is worth nothing when the times are not: -1, 0, or seconds. */
-static void check_newest(rd_kafka_t *client, const struct kafka_config *config,
-                         struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
-{
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
-    for (size_t i = 0; i < count; i++) {
-        if (is_by_time(&lookups[i]) && !lookups[i].failed &&
-            lookups[i].end > lookups[i].log_start) {
-            rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
-                max_of(lookups[i].log_start, lookups[i].end - NEWEST_SPAN);
-            lookups[i].failed = true;
-        }
-    }
-    if (list->cnt > 0) {
-        rd_kafka_resp_err_t error = rd_kafka_assign(client, list);
-        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
-            read_newest(client, shared, lookups, count, list->cnt);
-        } else {
-            kafka_shared_error(shared, "newest records: %s", rd_kafka_err2str(error));
-        }
-        (void)rd_kafka_assign(client, NULL); /* Fails only when the client is ending. */
-    }
-    rd_kafka_topic_partition_list_destroy(list);
-}
-
 static void find_times(rd_kafka_t *client, const struct kafka_config *config,
                        struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count)
 {
@@ -152,10 +94,8 @@ static void find_times(rd_kafka_t *client, const struct kafka_config *config,
         }
         /* -1: every record is older, or there is none. It is also the library's word for "wherever
          * the end is later", which would skip what arrives until then. */
-        if (!lookup->timestamps_unusable) {
-            lookup->by_time =
-                found->offset < 0 ? lookup->end : max_of(found->offset, lookup->log_start);
-        }
+        lookup->by_time =
+            found->offset < 0 ? lookup->end : max_of(found->offset, lookup->log_start);
     }
     rd_kafka_topic_partition_list_destroy(list);
 }
@@ -209,9 +149,9 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
         lookups[i].timestamps_unusable = false;
     }
     find_ends(client, config, shared, lookups, count);
-    check_newest(client, config, shared, lookups, count);
     kafka_compare_run(client, config, shared, lookups, count);
     find_times(client, config, shared, lookups, count);
+    kafka_times_check(client, config, shared, lookups, count);
     for (size_t i = 0; i < count; i++) {
         if (lookups[i].failed) {
             continue;

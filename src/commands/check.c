@@ -80,8 +80,9 @@ static void judge_topic_config(struct findings *findings, const struct fcap_conf
     }
     if (!probe->has_append_time) {
         warn(findings,
-             "kafka.topic %s: message.timestamp.type is CreateTime; with LogAppendTime the answer "
-             "to events from the future is the same for every replay",
+             "kafka.topic %s: message.timestamp.type is CreateTime, the producers' word; with "
+             "LogAppendTime an empty state starts at the right record, and the answer to events "
+             "from the future is the same for every replay",
              config->kafka.topic);
     }
     int64_t needed_ms = fcap_compose_retention_ms(config);

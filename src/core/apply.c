@@ -7,24 +7,25 @@
 /* Partitions are counted every 2 s: if none was added by then, a user in two is a fault. */
 #define KEYED_DOUBT_MS 5000
 
-static bool is_trusted_time(const struct fcap_pipeline *pipeline, int64_t timestamp_ms)
+/* Whether the record's own timestamp can be the time at which it was written; event_ms:
+ * FCAP_TIME_NONE when it holds no event that may count. A start by time leaves as much room. */
+static bool is_trusted_time(const struct fcap_pipeline *pipeline, int64_t timestamp_ms,
+                            int64_t event_ms)
 {
-    return timestamp_ms >= USABLE_FROM_MS &&
-           timestamp_ms <= core_latest_ms(pipeline) + pipeline->settings.future_skew_ms;
+    const struct fcap_settings *settings = &pipeline->settings;
+    return timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
+           timestamp_ms <= core_latest_ms(pipeline) + settings->future_skew_ms &&
+           event_ms <= timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
 }
 
-/* It decides nothing about the record, but an initial load would look for offsets by such times. */
-static void note_timestamp(struct fcap_pipeline *pipeline, const struct fcap_record *record)
-{
-    if (!is_trusted_time(pipeline, record->timestamp_ms)) {
-        FCAP_COUNT(pipeline->counters.untrusted_times, 1);
-    }
-}
-
-static void note_position(struct fcap_task *task, const struct fcap_record *record)
+static void note_position(struct fcap_task *task, const struct fcap_record *record,
+                          int64_t event_ms)
 {
     struct fcap_meta *meta = &task->meta;
-    if (task->lost_is_open && record->timestamp_ms >= USABLE_FROM_MS) {
+    bool is_trusted = is_trusted_time(task->pipeline, record->timestamp_ms, event_ms);
+    /* It decides nothing about the record, but an initial load looks for offsets by such times. */
+    FCAP_COUNT(task->pipeline->counters.untrusted_times, !is_trusted);
+    if (task->lost_is_open && is_trusted) {
         log_settle(task, record);
     }
     meta->next_offset = record->offset + 1;
@@ -152,7 +153,7 @@ static void erase(struct fcap_task *task, struct fcap_user *user, const struct f
     fcap_cache_account(&pipeline->cache, before,
                        fcap_user_bytes(user, pipeline->settings.window_count));
     if (!FCAP_MUTANT(ERASE)) {
-        int64_t sent_ms = is_trusted_time(task->pipeline, record->timestamp_ms)
+        int64_t sent_ms = is_trusted_time(task->pipeline, record->timestamp_ms, FCAP_TIME_NONE)
                               ? record->timestamp_ms
                               : task->meta.clock_ms;
         int64_t at_ms = growth_erased_at(task, sent_ms);
@@ -298,7 +299,8 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
         }
     }
     enum fcap_reject reject = count(task, user, event);
-    if (reject == FCAP_REJECT_NONE && is_trusted_time(pipeline, record->timestamp_ms)) {
+    if (reject == FCAP_REJECT_NONE &&
+        is_trusted_time(pipeline, record->timestamp_ms, event->time_ms)) {
         push_note_record(user, record->timestamp_ms);
     }
     return reject;
@@ -376,18 +378,21 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
         if (pipeline->failure != FCAP_OK) {
             return false;
         }
+        int64_t event_ms = FCAP_TIME_NONE;
         reject = pipeline->ports.decoder->decode(pipeline->ports.decoder, record, &event);
         if (reject == FCAP_REJECT_NONE) {
             if (!is_keyed(task, record, &event)) {
                 return false;
             }
             reject = apply_event(task, record, &event);
+            if (!event.is_tombstone && reject != FCAP_REJECT_FUTURE) {
+                event_ms = event.time_ms;
+            }
         }
         if (pipeline->failure != FCAP_OK) {
             return false; /* The offset stays: a restart reads the record again. */
         }
-        note_position(task, record);
-        note_timestamp(pipeline, record);
+        note_position(task, record, event_ms);
         FCAP_POINT_IF(!task->gate_open && reject == FCAP_REJECT_NONE, history_counted);
     }
     if (reject != FCAP_REJECT_NONE) {

@@ -105,6 +105,8 @@ static enum fcap_status begin_empty(struct fcap_task *task, struct fcap_start *r
     task->sought_ms = meta->history_ms - settings->seek_slack_ms;
     *ret_start = (struct fcap_start){.kind = settings->start};
     ret_start->time_ms = task->sought_ms - (FCAP_MUTANT(SEEK) ? 0 : settings->future_skew_ms);
+    ret_start->after_ms = meta->history_ms;
+    ret_start->future_ms = core_latest_ms(pipeline) + settings->future_skew_ms;
     return growth_begin(task, ret_start);
 }
 
@@ -173,6 +175,8 @@ static enum fcap_status begin_replay(struct fcap_task *task, struct fcap_start *
     task->replay.by_time = by_time;
     ret_start->kind = FCAP_START_AGAIN;
     ret_start->time_ms = by_time.kind == FCAP_START_EARLIEST ? 0 : by_time.time_ms;
+    ret_start->after_ms = by_time.after_ms;
+    ret_start->future_ms = by_time.future_ms;
     FCAP_COUNT(task->pipeline->counters.replays, 1);
     FCAP_POINT(replay_begun);
     return status;
@@ -210,7 +214,7 @@ static void replay_nothing(struct fcap_task *task)
 {
     const struct replay *replay = &task->replay;
     if (task->lost_is_open && replay->next_offset >= task->end_offset &&
-        replay->last_timestamp_ms >= USABLE_FROM_MS) {
+        replay->last_timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS) {
         log_settle(task, &(struct fcap_record){.timestamp_ms = replay->last_timestamp_ms});
     }
     replay_judge(task);
@@ -240,7 +244,7 @@ void begin_replay_record(struct fcap_task *task, const struct fcap_record *recor
     if (!task->replay.is_open) {
         return;
     }
-    if (task->lost_is_open && record->timestamp_ms >= USABLE_FROM_MS) {
+    if (task->lost_is_open && record->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS) {
         log_settle(task, record);
     }
     replay_judge(task);

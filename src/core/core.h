@@ -26,10 +26,8 @@
 #define COMMITS_MAX 2    /* in flight */
 #define MARKS_MAX   4096 /* open points of acknowledgement */
 #define NO_OFFSET   (-1)
-/* What producers write before 2001 is no time but a unit error, a zero or "none". */
-#define USABLE_FROM_MS INT64_C(978307200000)
-#define CLOCKS_MAX     64 /* commits whose T is remembered; above the longest deferral */
-#define DEFER_MAX      48 /* commits that a changed record may wait */
+#define CLOCKS_MAX  64 /* commits whose T is remembered; above the longest deferral */
+#define DEFER_MAX   48 /* commits that a changed record may wait */
 
 /* --- timers --- */
 
@@ -177,13 +175,14 @@ struct fcap_task {
     int64_t release_history_ms; /* H of the newest written commit */
     uint64_t sync_ticket;
     bool sync_wanted;
-    bool has_state;   /* the store held a meta record */
-    bool stale;       /* what the store holds is deleted by the first commit; unread until then */
-    bool started;     /* the source said where reading starts */
-    bool reached;     /* the end offset seen at assignment */
-    bool looked_at;   /* an earlier run found its topic keyed: it has shown whole windows */
-    bool keyed_waits; /* counted in settings.keyed_look */
-    size_t look_records;   /* read under this assignment while it was counted */
+    bool has_state; /* the store held a meta record */
+    bool stale;     /* what the store holds is deleted by the first commit; unread until then */
+    bool started;   /* the source said where reading starts */
+    bool start_untrusted; /* read from the log start: a start by time would have missed something */
+    bool reached;         /* the end offset seen at assignment */
+    bool looked_at;       /* an earlier run found its topic keyed: it has shown whole windows */
+    bool keyed_waits;     /* counted in settings.keyed_look */
+    size_t look_records;  /* read under this assignment while it was counted */
     int64_t look_until_ms; /* monotonic; it waits no longer for the others; 0: it does not wait */
     bool gate_open;
     int64_t loaded_ms; /* T when it was loaded */
@@ -513,7 +512,8 @@ void log_begin(struct fcap_task *task, const struct fcap_started *started);
  * the same log, the record that follows. The caller gives kind, offsets, `from_ms` and `to_ms`:
  * -1 waits for that record. */
 void log_lose(struct fcap_task *task, const struct fcap_lost_span *span);
-/* The first record with a usable timestamp behind the open spans tells of what time they are. */
+/* The first record whose timestamp can be the time of its writing behind the open
+ * spans tells of what time they are. */
 void log_settle(struct fcap_task *task, const struct fcap_record *record);
 
 /* redo.c */

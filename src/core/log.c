@@ -184,6 +184,8 @@ void log_begin(struct fcap_task *task, const struct fcap_started *started)
     };
     bool is_latest = task->pipeline->settings.start == FCAP_START_LATEST;
     task->meta.next_offset = started->offset;
+    task->start_untrusted = started->timestamps_unusable;
+    FCAP_COUNT(task->pipeline->counters.untrusted_starts, started->timestamps_unusable);
     if (started->offset == 0) {
         return; /* The topic never lost anything. */
     }

@@ -543,6 +543,7 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
         .ads = task->ads.count,
         .open_events = task->open_count,
         .commit = task->open_commit - 1,
+        .start_untrusted = task->start_untrusted,
         .gaps = task->gaps,
         .last_gap = task->last_gap,
         .lost = task->lost,

@@ -160,6 +160,12 @@ static void log_tasks(const struct fcap_config *config, const struct fcap_worker
                       "keeps what it holds until the gate opens",
                       report->partition);
         }
+        if (report->start_untrusted && !old->start_untrusted) {
+            FCAP_WARN("partition %d: record timestamps cannot be believed (they are no times, or "
+                      "far from the events' own), so it is read from the start of its log, not "
+                      "from the longest window's; LogAppendTime makes them true",
+                      report->partition);
+        }
         if (report->gate_open && !old->gate_open) {
             FCAP_INFO("partition %d: caught up, the gate to Redis is open (epoch %lld)",
                       report->partition, (long long)report->epoch);

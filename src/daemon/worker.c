@@ -33,6 +33,7 @@ struct fcap_worker {
     struct fcap_source_kafka *source;
     struct fcap_dead_letters_kafka *letters;
     struct fcap_decoder *decoder;
+    struct fcap_decoder *look_decoder; /* of the source's helper thread */
     struct fcap_hot_users hot;
     int64_t halved_ms;
     struct fcap_pipeline *pipeline;
@@ -233,6 +234,7 @@ static enum fcap_status open_kafka(struct fcap_worker *worker, struct fcap_error
                         &source);
     source.log = log_kafka;
     source.log_context = &worker->index;
+    source.decoder = worker->look_decoder;
     return fcap_source_kafka_open(&source, &worker->source, error);
 }
 
@@ -271,6 +273,9 @@ static enum fcap_status open_parts(struct fcap_worker *worker, struct fcap_error
     struct fcap_sink_redis_settings sink;
     fcap_compose_decoder(config, &decoder);
     enum fcap_status status = fcap_decode_json_open(&decoder, &worker->decoder, error);
+    if (status == FCAP_OK) {
+        status = fcap_decode_json_open(&decoder, &worker->look_decoder, error);
+    }
     if (status != FCAP_OK) {
         return status;
     }
@@ -375,6 +380,9 @@ static void close_parts(struct fcap_worker *worker)
     fcap_pipeline_close(worker->pipeline);
     fcap_dead_letters_kafka_close(worker->letters);
     fcap_decode_json_close(worker->decoder);
+    if (worker->result.is_clean) {
+        fcap_decode_json_close(worker->look_decoder); /* Else its thread may still be at work. */
+    }
     fcap_sink_redis_close(worker->sink);
     worker->source = NULL;
     worker->pipeline = NULL;

@@ -260,26 +260,6 @@ static void test_starts(void **state)
     world->destroy(world);
 }
 
-static void test_unusable_times(void **state)
-{
-    (void)state;
-    struct recorder recorder;
-    recorder_init(&recorder, (struct fcap_start){.kind = FCAP_START_TIME, .time_ms = BASE_MS + 20});
-    world->create(world, 1);
-    append_number(0, 0, BASE_MS + 100);
-    for (int i = 1; i < 10; i++) {
-        append_number(0, i, 1700000000 + i); /* Seconds where milliseconds belong. */
-    }
-    world->settle(world);
-    struct fcap_source *source = world->open(world);
-    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
-                                    recorder.partitions[0].ended >= 10));
-    assert_true(recorder.partitions[0].last_start.timestamps_unusable);
-    assert_int_equal(recorder.partitions[0].records, 10);
-    world->close(world, &recorder.handler);
-    world->destroy(world);
-}
-
 static void test_beyond_end(void **state)
 {
     (void)state;
@@ -475,15 +455,19 @@ static void test_recreated_while_read(void **state)
 int source_contract_run(struct source_world *of)
 {
     world = of;
+    source_contract_times(of);
     struct CMUnitTest tests[12] = {
-        cmocka_unit_test(test_bytes),      cmocka_unit_test(test_every_record_once),
-        cmocka_unit_test(test_no_more),    cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_may_send),   cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_every_record_once),
+        cmocka_unit_test(test_no_more),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_may_send),
+        cmocka_unit_test(test_starts),
+        cmocka_unit_test(source_contract_B10_timestamps_that_lie),
         cmocka_unit_test(test_beyond_end),
     };
-    size_t count = 7;
+    size_t count = 8;
     if (world->has_times) { /* The mock looks nothing up by time, */
-        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_unusable_times);
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_again);
     }
     if (world->can_trim) { /* and deletes no records or topics on demand. */

@@ -8,8 +8,9 @@
 /* One kind of source, and the topic under it. */
 struct source_world {
     const char *name;
-    bool has_times; /* look-ups by time work */
-    bool can_trim;  /* and recreate */
+    bool has_times;               /* look-ups by time work */
+    bool can_trim;                /* and recreate */
+    struct fcap_decoder *decoder; /* the suite's; open() hands it to the source */
     /* A fresh topic for each test. */
     void (*create)(struct source_world *world, int32_t partitions);
     /* Appends; what was appended is readable after settle(). */
@@ -27,6 +28,10 @@ struct source_world {
     void (*close)(struct source_world *world, const struct fcap_source_handler *handler);
     void (*destroy)(struct source_world *world); /* the topic */
 };
+
+/* Of the suite, about starts by time: prepares the world, and a test. */
+void source_contract_times(struct source_world *world);
+void source_contract_B10_timestamps_that_lie(void **state);
 
 /* Runs the suite; returns the number of failed tests, as cmocka does. */
 int source_contract_run(struct source_world *world);

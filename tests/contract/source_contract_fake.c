@@ -47,8 +47,8 @@ static void recreate(struct source_world *world, int32_t partitions)
 
 static struct fcap_source *open_source(struct source_world *world)
 {
-    (void)world;
     fake_source_init(&source, &topic);
+    source.decoder = world->decoder;
     source.lookup_polls = 2;
     for (int32_t i = 0; i < topic.partition_count; i++) {
         fake_source_assign(&source, i);

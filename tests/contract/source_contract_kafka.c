@@ -95,6 +95,7 @@ static struct fcap_source *open_source(struct source_world *world)
                                                   .group = kafka->group,
                                                   .session_timeout_ms = 6000,
                                                   .heartbeat_interval_ms = 300,
+                                                  .decoder = world->decoder,
                                                   .read_by_events = kafka->by_events};
     if (fcap_source_kafka_open(&settings, &kafka->source, &error) != FCAP_OK) {
         (void)fprintf(stderr, "%s\n", error.text);

@@ -268,27 +268,43 @@ static void give(struct fake_source *source, const struct fcap_source_handler *h
 }
 
 /* The first record with timestamp >= time_ms; the end seen now when there is none. */
-static int64_t find_time(const struct fake_source *source, int32_t partition, int64_t time_ms,
-                         bool *ret_unusable)
+static int64_t find_time(const struct fake_source *source, const struct fake_partition *owned)
 {
-    const struct fake_log *log = log_of(source->topic, partition);
-    int64_t end = fake_topic_end(source->topic, partition);
-    *ret_unusable = false;
-    for (int64_t offset = end - 1; offset >= log->log_start; offset--) {
-        if (log->records[offset].present) {
-            *ret_unusable = log->records[offset].timestamp_ms < INT64_C(978307200000);
-            break;
-        }
-    }
-    if (*ret_unusable) {
-        return log->log_start;
-    }
-    for (int64_t offset = log->log_start; offset < end; offset++) {
-        if (log->records[offset].present && log->records[offset].timestamp_ms >= time_ms) {
-            return offset;
+    int64_t end = fake_topic_end(source->topic, owned->id);
+    struct fcap_record record;
+    for (int64_t at = log_of(source->topic, owned->id)->log_start; at < end; at++) {
+        if (fake_topic_read(source->topic, owned->id, at, &record) &&
+            record.timestamp_ms >= owned->start.time_ms) {
+            return at;
         }
     }
     return end;
+}
+
+/* Whether a start here would miss something. Looks further back where it finds no record. */
+static bool misses(const struct fake_source *source, const struct fake_partition *owned,
+                   int64_t offset)
+{
+    int64_t log_start = log_of(source->topic, owned->id)->log_start;
+    bool any = false;
+    struct fcap_record record;
+    for (int64_t at = offset; at > log_start && !(any && offset - at >= FCAP_START_LEFT_OUT);) {
+        if (fake_topic_read(source->topic, owned->id, --at, &record)) {
+            any = true;
+            if (fcap_start_misses(&owned->start, source->decoder, &record, 0)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void begin_by_time(const struct fake_source *source, const struct fake_partition *owned,
+                          struct fcap_started *started)
+{
+    started->offset = find_time(source, owned);
+    started->timestamps_unusable = misses(source, owned, started->offset);
+    started->offset = started->timestamps_unusable ? started->log_start : started->offset;
 }
 
 /* What the log holds of a mark: 1 the record that was counted, -1 another one, 0 nothing to
@@ -359,14 +375,12 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
         started.offset = owned->start.offset;
         break;
     case FCAP_START_TIME:
-        started.offset =
-            find_time(source, owned->id, owned->start.time_ms, &started.timestamps_unusable);
+        begin_by_time(source, owned, &started);
         break;
     case FCAP_START_AGAIN:
         started.offset = started.log_start;
         if (owned->start.time_ms > 0) {
-            started.offset =
-                find_time(source, owned->id, owned->start.time_ms, &started.timestamps_unusable);
+            begin_by_time(source, owned, &started);
         }
         break;
     case FCAP_START_EARLIEST:

@@ -89,8 +89,9 @@ struct fake_source {
     int32_t told_count; /* of partitions, by counted() */
 
     /* Knobs; change them at any time. */
-    bool send_allowed;     /* default true: what may_send() says for owned partitions */
-    int lookup_polls;      /* default 0: polls between assigned() and started() */
+    struct fcap_decoder *decoder; /* default NULL: nothing is known of events; borrowed */
+    bool send_allowed;            /* default true: what may_send() says for owned partitions */
+    int lookup_polls;             /* default 0: polls between assigned() and started() */
     size_t turn_records;   /* default 1: records of one partition before the next one's turn */
     enum fcap_status fail; /* default OK: what poll() returns instead of doing anything */
 

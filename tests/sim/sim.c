@@ -246,6 +246,7 @@ static void start_worker(struct sim_world *world, struct sim_worker *worker)
     char name[64];
     (void)snprintf(name, sizeof name, "fcapd:p:host%d:%d", worker->process, worker->index);
     fake_source_init(&worker->source, &world->topic);
+    worker->source.decoder = sim_decoder();
     worker->source.turn_records = (size_t)sim_between(world, 1, 5);
     fcap_fake_sink_open(&worker->sink, &world->redis, &process->clock.clock, name);
     sim_sink_faults(world, worker);

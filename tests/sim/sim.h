@@ -154,7 +154,7 @@ struct sim_record {
     uint32_t id;
     bool is_copy; /* some earlier record has this id */
     int64_t timestamp_ms;
-    uint64_t serial; /* in which order records came to the topic */
+    uint64_t serial;     /* in which order records came to the topic */
     int64_t appended_ms; /* true time */
 };
 
@@ -188,6 +188,7 @@ struct sim_offsets {
 struct sim_lineage {
     int partition;
     int64_t start;      /* the first record that was read */
+    int64_t future_ms;  /* a later event was no reason to read a record before it */
     uint8_t *decisions; /* by noted record, enum sim_decision */
     size_t capacity;
     int life; /* of the log that its offsets speak of */
@@ -226,6 +227,7 @@ struct sim_task {
     bool known; /* assigned, and not revoked */
     uint64_t assignment;
     enum fcap_start_kind start;
+    int64_t future_ms;         /* of a start by time */
     struct fcap_log_mark mark; /* the highest that it knew at its start; offset 0: none */
     bool started;
     int64_t next;
@@ -419,6 +421,10 @@ int64_t sim_append(struct sim_world *world, const struct sim_record *record);
 int sim_partition_of(const struct sim_world *world, int user);
 struct fcap_decoder *sim_decoder(void);
 void sim_user_name(int user, char ret_name[8]);
+/* A record before the first that was read would belong to the state: a window is ready only when
+ * none of these can lie in it, whatever the timestamps say. */
+bool sim_is_missed(const struct sim_world *world, const struct sim_lineage *lineage,
+                   const struct sim_record *record);
 /* The definition, by brute force: what of the user's records below `next` counts at T. */
 void sim_define(const struct sim_world *world, const struct sim_lineage *lineage, int user,
                 int64_t window_ms, int64_t clock_ms, int64_t next, struct sim_counts *ret_counts);

@@ -109,6 +109,7 @@ static void on_assigned(void *context, const int32_t *partitions, const uint64_t
         worker->tasks[partitions[i]] = (struct sim_task){.known = true,
                                                          .assignment = assignments[i],
                                                          .start = ret_starts[i].kind,
+                                                         .future_ms = ret_starts[i].future_ms,
                                                          .mark = highest_mark(&ret_starts[i])};
         struct fcap_task_report report;
         if (sim_report(worker, partitions[i], &report)) {
@@ -160,6 +161,7 @@ static void on_started(void *context, const struct fcap_started *started)
             sim_count(worker->world, SIM_EVENT_AGAIN, 1);
         }
         sim_life_enter(worker->world, started->partition, lineage, started->offset);
+        lineage->future_ms = task->future_ms;
         task->start = FCAP_START_OFFSET; /* Should it be told again. */
         sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
     }

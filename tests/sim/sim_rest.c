@@ -12,7 +12,6 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
     struct oracle *oracle = oracle_open();
     const struct sim_lineage *lineage = sim_lineage_of(worker, partition);
     const struct sim_log *log = &world->logs[partition];
-    bool honest = !world->plan.timestamps_lie && world->settings.start == FCAP_START_TIME;
     for (size_t offset = 0; offset < log->count; offset++) {
         const struct sim_record *record = &log->records[offset];
         char user[8];
@@ -23,14 +22,13 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
         (void)snprintf(id, sizeof id, "%u", record->id);
         bool unread = (int64_t)offset < lineage->start;
         uint8_t decision = offset < lineage->capacity ? lineage->decisions[offset] : SIM_ACCEPTED;
-        bool future = unread && decision < SIM_UNREAD
-                          ? record->time_ms > record->timestamp_ms + world->settings.future_skew_ms
-                          : decision != SIM_ACCEPTED;
+        bool is_out = unread && decision < SIM_UNREAD ? !sim_is_missed(world, lineage, record)
+                                                       : decision != SIM_ACCEPTED;
         struct oracle_event event = {partition, (int64_t)offset, user,
                                      ad,        record->time_ms, world->settings.dedup ? id : NULL};
         if (record->kind == SIM_TOMBSTONE && decision < SIM_UNREAD) {
             (void)oracle_tombstone(oracle, partition, (int64_t)offset, user);
-        } else if (record->kind != SIM_EVENT || (unread && !honest) || future) {
+        } else if (record->kind != SIM_EVENT || is_out) {
             (void)oracle_skip(oracle, partition, (int64_t)offset);
         } else {
             (void)oracle_add(oracle, &event);

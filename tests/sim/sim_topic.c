@@ -84,8 +84,7 @@ static int64_t draw_timestamp(struct sim_world *world)
     if (!world->plan.timestamps_lie) {
         return world->true_ms;
     }
-    /* A look-up by time is right about honest stamps, and about those that nobody can use. */
-    switch (sim_draw(world, world->settings.start == FCAP_START_TIME ? 3 : 5)) {
+    switch (sim_draw(world, 5)) {
     case 0:
         return -1;
     case 1:
@@ -237,6 +236,16 @@ static bool is_gone(const struct sim_lineage *lineage, int64_t offset)
     return (size_t)offset < lineage->capacity && lineage->decisions[offset] >= SIM_UNREAD;
 }
 
+bool sim_is_missed(const struct sim_world *world, const struct sim_lineage *lineage,
+                   const struct sim_record *record)
+{
+    int64_t future_ms = world->plan.timestamps_lie
+                            ? lineage->future_ms
+                            : record->timestamp_ms + world->settings.future_skew_ms;
+    return world->settings.start == FCAP_START_TIME &&
+           (record->kind == SIM_TOMBSTONE || record->time_ms <= future_ms);
+}
+
 static bool is_member(const struct sim_world *world, const struct sim_lineage *lineage,
                       const struct sim_record *record, int64_t offset)
 {
@@ -246,10 +255,7 @@ static bool is_member(const struct sim_world *world, const struct sim_lineage *l
     if (offset >= lineage->start) {
         return (size_t)offset >= lineage->capacity || lineage->decisions[offset] == SIM_ACCEPTED;
     }
-    /* Never read. A window is ready only when none of these can lie in it, if stamps are honest. */
-    return !world->plan.timestamps_lie && world->settings.start == FCAP_START_TIME &&
-           (record->kind == SIM_TOMBSTONE ||
-            record->time_ms <= record->timestamp_ms + world->settings.future_skew_ms);
+    return sim_is_missed(world, lineage, record);
 }
 
 /* A tombstone that was never read erases nothing. */

@@ -54,6 +54,7 @@ void pipeline_world_start(const struct fcap_settings *settings, struct fcap_deco
 {
     struct fcap_error error;
     fake_source_init(&world.source, &world.topic);
+    world.source.decoder = decoder;
     fcap_fake_sink_open(&world.sink, &world.redis, &world.clock, "fcapd:test:i:0");
     struct fcap_ports ports = {.clock = &world.clock,
                                .decoder = decoder,
