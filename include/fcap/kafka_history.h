@@ -12,9 +12,9 @@
 
 struct fcap_kafka_history;
 
-/* Takes of the settings of `run`: brokers, topic, properties, queues_bytes, stall_timeout_ms, and
- * the progress group, in whose name the look-ups ask. `partitions`: of the topic. Waits for no
- * broker. CONFIG: as fcap_source_kafka_check. The caller gives it back to
+/* Takes of the settings of `run`: brokers, topic, properties, queues_bytes, stall_timeout_ms, the
+ * decoder, and the progress group, in whose name the look-ups ask. `partitions`: of the topic.
+ * Waits for no broker. CONFIG: as fcap_source_kafka_check. The caller gives it back to
  * fcap_kafka_history_close(). */
 enum fcap_status fcap_kafka_history_open(const struct fcap_source_kafka_settings *settings,
                                          int32_t partitions,
@@ -53,7 +53,7 @@ struct fcap_kafka_history_partition {
     bool is_found;
     bool is_skipped;
     bool is_done;
-    bool timestamps_unusable; /* its start by time is the log's, for the records have no times */
+    bool timestamps_unusable; /* its start by time is the log's, or it would miss something */
     int64_t start;
     int64_t next; /* nothing below is to come */
     int64_t end;

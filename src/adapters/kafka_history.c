@@ -17,9 +17,6 @@
 #define STILL_STEP_MS    1000 /* a caller that was away longer does not count as silence */
 #define ERROR_MS         10000
 
-/* 2001-01-01, as everywhere: what is older is no time. */
-#define USABLE_FROM_MS INT64_C(978307200000)
-
 enum state { ASKED, FOUND, READING, ASKED_AGAIN, DONE, SKIPPED };
 
 struct part {
@@ -64,7 +61,8 @@ static void give(struct fcap_kafka_history *history, struct part *part,
 {
     struct fcap_record record;
     kafka_record_of(message, &record);
-    if (part->is_cut && record.timestamp_ms >= USABLE_FROM_MS && !part->timestamps_unusable) {
+    if (part->is_cut && record.timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
+        !part->timestamps_unusable) {
         part->whole_since_ms = record.timestamp_ms;
         part->is_cut = false;
     }
@@ -252,8 +250,10 @@ void fcap_kafka_history_find(struct fcap_kafka_history *history, struct fcap_sta
             continue;
         }
         *part = (struct part){.state = ASKED, .whole_since_ms = FCAP_TIME_NONE};
-        struct kafka_lookup lookup = {
-            .partition = i, .assignment = history->round + 1, .start = start};
+        struct kafka_lookup lookup = {.partition = i,
+                                      .assignment = history->round + 1,
+                                      .asked_ms = fcap_kafka_now_ms(),
+                                      .start = start};
         kafka_helper_ask(history->helper, &lookup);
     }
     history->round++;

@@ -33,6 +33,7 @@ struct command {
     struct fcap_settings settings;
     struct fcap_progress progress;
     struct fcap_decoder *decoder;
+    struct fcap_decoder *look_decoder; /* of the look-ups' thread */
     struct fcap_kafka_history *history;
     struct fcap_seed_redis *seed;
     struct fcap_spill *spill;
@@ -200,6 +201,10 @@ static enum fcap_status open_all(struct command *command, struct fcap_error *err
     }
     fcap_compose_decoder(command->config, &decoder);
     status = fcap_decode_json_open(&decoder, &command->decoder, error);
+    if (status == FCAP_OK) {
+        status = fcap_decode_json_open(&decoder, &command->look_decoder, error);
+    }
+    source.decoder = command->look_decoder;
     status = status == FCAP_OK ? open_spill(command, error) : status;
     status = status == FCAP_OK ? open_redis(command, error) : status;
     if (status != FCAP_OK) {
@@ -220,6 +225,9 @@ static enum fcap_status open_all(struct command *command, struct fcap_error *err
 static bool close_all(struct command *command)
 {
     bool is_clean = command->history == NULL;
+    if (is_clean) {
+        fcap_decode_json_close(command->look_decoder); /* Else its thread may still be at work. */
+    }
     fcap_backfill_close(command->backfill);
     fcap_seed_redis_close(command->seed);
     fcap_spill_file_close(command->spill);

@@ -193,9 +193,14 @@ static enum fcap_status find(struct run *run, struct fcap_start start)
 
 static struct fcap_start start_at(const struct run *run, int64_t time_ms)
 {
-    bool is_whole = run->world->settings.start == FCAP_START_EARLIEST;
-    return (struct fcap_start){.kind = is_whole ? FCAP_START_EARLIEST : FCAP_START_TIME,
-                               .time_ms = time_ms};
+    const struct fcap_settings *settings = &run->world->settings;
+    bool is_whole = settings->start == FCAP_START_EARLIEST;
+    return (struct fcap_start){
+        .kind = is_whole ? FCAP_START_EARLIEST : FCAP_START_TIME,
+        .time_ms = time_ms,
+        .after_ms = time_ms + settings->future_skew_ms + settings->seek_slack_ms,
+        .future_ms = fcap_clock_os_wall_ms() + settings->future_skew_ms,
+    };
 }
 
 static bool take_record(void *context, const struct fcap_record *record)
