@@ -46,6 +46,11 @@ struct fcap_config_map {
     size_t count;
 };
 
+enum fcap_config_framing {
+    FCAP_CONFIG_FRAMING_NONE,
+    FCAP_CONFIG_FRAMING_REGISTRY,
+};
+
 enum fcap_config_start {
     FCAP_CONFIG_START_LOOKBACK,
     FCAP_CONFIG_START_EARLIEST,
@@ -123,6 +128,7 @@ struct fcap_config {
         const char *ad;
         const char *time;
         int time_unit;            /* enum fcap_time_format */
+        int framing;              /* enum fcap_config_framing */
         const char *id;           /* optional */
         const char *filter_field; /* optional; present iff filter_values is not empty */
         struct fcap_config_strings filter_values;

@@ -40,8 +40,11 @@ struct fcap_decode_settings {
     const char *ad_path;
     const char *time_path;
     enum fcap_time_format time_format; /* means nothing with `@timestamp` */
-    const char *id_path;               /* event.id; NULL: none */
-    const char *filter_path;           /* event.filter's field; NULL: every record passes */
+    /* event.framing: schema-registry: a value that starts with 00 and a schema id of 4 bytes (the
+     * wire format of Confluent's serializers) is what stands behind these. */
+    bool is_framed;
+    const char *id_path;     /* event.id; NULL: none */
+    const char *filter_path; /* event.filter's field; NULL: every record passes */
     /* The record passes when the field is a string, a number (by its text) or true or false (by
      * the word) equal to one of these. */
     const char *const *filter_values;
@@ -61,7 +64,9 @@ struct fcap_decode_settings {
  * What its decode() answers. A record can be wrong in several ways; the first of this list wins:
  *  1. a null value: the user is the record's key, whatever user_path says. No key: NO_KEY; not a
  *     usable id: BAD_ID; else a tombstone (event.ignore_users does not apply: erasing is safe)
- *  2. EMPTY (zero bytes), SIZE, FRAMING (first byte 00 and more than 5 bytes)
+ *  2. EMPTY (zero bytes), SIZE (of the whole value), FRAMING (first byte 00, and more than 5 bytes;
+ *     with is_framed: at most 5, for then nothing is left). No JSON starts with 00, so with
+ *     is_framed plain values count as they do without. Keys are never taken for framed
  *  3. ENCODING: invalid UTF-8, a byte order mark (UTF-8 or UTF-16), or an escaped surrogate
  *     without its partner, anywhere in the record
  *  4. DEPTH, by the brackets outside strings; then JSON; then NOT_OBJECT

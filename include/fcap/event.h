@@ -62,7 +62,7 @@ bool fcap_is_future(const struct fcap_record *record, int64_t event_time_ms,
     X(FUTURE,         DEAD, "future",          "event time beyond limits.max_future_skew")      \
     X(EMPTY,          DEAD, "empty",           "zero-length value (not null)")                  \
     X(SIZE,           DEAD, "size",            "value longer than limits.record_bytes")         \
-    X(FRAMING,        DEAD, "framing",         "starts with 00 and a schema id: framed by a schema registry") \
+    X(FRAMING,        DEAD, "framing",         "starts with 00 and a schema id, framed by a schema registry: set event.framing; with it, nothing in the frame") \
     X(ENCODING,       DEAD, "encoding",        "not valid UTF-8, a lone surrogate, or a byte order mark") \
     X(JSON,           DEAD, "json",            "not one JSON document")                         \
     X(DEPTH,          DEAD, "depth",           "nested deeper than the limit")                  \

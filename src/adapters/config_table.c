@@ -126,6 +126,9 @@ const struct fcap_config_key fcap_config_keys[] = {
          "Field of the event time; @timestamp: the record's timestamp."),
     CHOICE("event.time_unit", event.time_unit, "s|ms|us|ns|iso8601", "ms",
            "How the event time is written; means nothing with @timestamp."),
+    CHOICE("event.framing", event.framing, "none|schema-registry", "none",
+           "What stands before the JSON: nothing, or 00 and a schema id of 4 bytes, as the "
+           "serializers of a schema registry write it; plain values count in both cases."),
     TEXT("event.id", event.id, 512, NULL, OPTIONAL, path,
          "Field of the event id; with it an event sent twice counts once."),
     TEXT("event.filter.field", event.filter_field, 512, NULL, OPTIONAL, path,

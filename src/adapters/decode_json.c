@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* 00 and a schema id, before a value. */
+#define FRAME_BYTES 5
+
 /* What an event is made of. A field that is not configured, or not in the body, has NO_NODE. */
 enum field { USER, AD, TIME, ID, FILTER, FIELDS_COUNT };
 
@@ -30,6 +33,7 @@ struct decode_json {
     uint32_t filter_path_nodes; /* bit n: node n is on the filter field's path */
     bool user_is_key;
     bool time_is_timestamp;
+    bool is_framed;
     enum fcap_time_format time_format;
     struct text_list filter_values;
     struct text_list ignore_users;
@@ -159,8 +163,12 @@ static enum fcap_reject read_body(struct decode_json *decoder, struct fcap_bytes
     if (text.size > decoder->record_bytes_max) {
         return FCAP_REJECT_SIZE;
     }
-    if (text.data[0] == 0 && text.size > 5) {
+    if (text.data[0] == 0 && decoder->is_framed == (text.size <= FRAME_BYTES)) {
         return FCAP_REJECT_FRAMING;
+    }
+    if (text.data[0] == 0 && decoder->is_framed) {
+        text.data += FRAME_BYTES;
+        text.size -= FRAME_BYTES;
     }
     enum fcap_reject reject = fcap_decode_text_check(text);
     if (reject != FCAP_REJECT_NONE) {
@@ -390,6 +398,7 @@ enum fcap_status fcap_decode_json_open(const struct fcap_decode_settings *settin
     FCAP_ASSERT(decoder != NULL);
     decoder->base.decode = decode;
     decoder->time_format = settings->time_format;
+    decoder->is_framed = settings->is_framed;
     decoder->user_id_bytes_max = settings->user_id_bytes_max;
     decoder->ad_id_bytes_max = settings->ad_id_bytes_max;
     decoder->record_bytes_max = settings->record_bytes_max;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIANTS_COUNT 3
+#define VARIANTS_COUNT 4
 #define PARSERS_MAX    2
 
 static const char *const filter_values[] = {"impression", "7", "true"};
@@ -49,6 +49,16 @@ static const struct fcap_decode_settings variants[VARIANTS_COUNT] = {
         .user_id_bytes_max = 64,
         .ad_id_bytes_max = 32,
         .record_bytes_max = 4096,
+    },
+    {
+        .user_path = "user_id",
+        .ad_path = "ad_id",
+        .time_path = "ts",
+        .time_format = FCAP_TIME_MILLISECONDS,
+        .is_framed = true,
+        .user_id_bytes_max = 64,
+        .ad_id_bytes_max = 32,
+        .record_bytes_max = 1000000,
     },
 };
 
