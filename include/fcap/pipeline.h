@@ -72,6 +72,10 @@ struct fcap_settings {
     void *alive_context; /* borrowed */
     /* CPU time of the calling thread; NULL: the stages of a step are not measured. */
     int64_t (*cpu_ns)(void);
+    /* Milliseconds that never go back, read in the middle of a step for which all other time
+     * stands still: a step that moves T far ends soon, however slow the store is. NULL: only the
+     * work in it is bounded. */
+    int64_t (*step_clock_ms)(void);
 };
 
 /* The defaults of every field but windows, profile and key_pattern. */

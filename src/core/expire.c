@@ -8,6 +8,23 @@
 #define READ_COST 200 /* beginning to read a bucket, in events read from it */
 #define WAIT_MS   200 /* how far behind a partition may be before it waits no longer */
 
+/* Storage can be slow, and a slice take 50 ms where it takes microseconds: a step that moves T far
+ * must end soon all the same, for Kafka's deadlines and for whoever asks whether we live. Each task
+ * has its share of this time, and one slice in any case. */
+#define SLICES_MS 100
+
+static int64_t patience_ends_ms(const struct fcap_pipeline *pipeline)
+{
+    return pipeline->settings.step_clock_ms == NULL
+               ? INT64_MAX
+               : pipeline->settings.step_clock_ms() + SLICES_MS / (int64_t)pipeline->task_count;
+}
+
+static bool has_passed(const struct fcap_pipeline *pipeline, int64_t until_ms)
+{
+    return until_ms != INT64_MAX && pipeline->settings.step_clock_ms() >= until_ms;
+}
+
 static void spend(struct fcap_pipeline *pipeline, size_t work)
 {
     pipeline->work_left -= pipeline->work_left > work ? work : pipeline->work_left;
@@ -202,7 +219,10 @@ enum fcap_status expire_task(struct fcap_task *task)
         (behind_ms >= WAIT_MS || behind_ms >= task->meta.bucket_ms / 2) && !FCAP_MUTANT(WAIT);
     bool waits = !is_behind && read > pipeline->settings.work_per_step;
     int64_t target = waits ? read_through(task, now_ms) : now_ms;
-    while (task->meta.clock_ms < target && pipeline->work_left > 0) {
+    int64_t until_ms =
+        behind_ms > pipeline->settings.slice_ms ? patience_ends_ms(pipeline) : INT64_MAX;
+    bool is_over = false;
+    while (task->meta.clock_ms < target && pipeline->work_left > 0 && !is_over) {
         int64_t step = target - task->meta.clock_ms;
         if (step > pipeline->settings.slice_ms) {
             step = pipeline->settings.slice_ms;
@@ -216,6 +236,7 @@ enum fcap_status expire_task(struct fcap_task *task)
         pipeline->changed = true;
         FCAP_POINT(expire_moved);
         FCAP_POINT_IF(clock < target, expire_slice);
+        is_over = has_passed(pipeline, until_ms);
     }
     if (is_behind) {
         pipeline->timers_read = read;
@@ -284,11 +305,14 @@ static enum fcap_status build_window(struct fcap_task *task, size_t index)
     int64_t newest =
         task->meta.clock_ms > pipeline->wall_ms ? task->meta.clock_ms : pipeline->wall_ms;
     int64_t last = newest + pipeline->settings.future_skew_ms + task->meta.bucket_ms;
-    while (window->head_ms < last && pipeline->work_left > 0) {
+    int64_t until_ms = patience_ends_ms(pipeline);
+    bool is_over = false;
+    while (window->head_ms < last && pipeline->work_left > 0 && !is_over) {
         enum fcap_status status = build_bucket(task, index);
         if (status != FCAP_OK) {
             return status;
         }
+        is_over = has_passed(pipeline, until_ms);
     }
     if (window->head_ms < last) {
         return FCAP_OK;

@@ -254,6 +254,7 @@ static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_er
     worker->settings.alive = beat;
     worker->settings.alive_context = worker;
     worker->settings.cpu_ns = fcap_clock_os_thread_cpu_ns;
+    worker->settings.step_clock_ms = fcap_clock_os_monotonic_ms;
     struct fcap_ports ports = {
         .clock = fcap_clock_os(),
         .decoder = &worker->hot.port,

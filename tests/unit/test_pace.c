@@ -221,6 +221,58 @@ static void test_the_clock_moves_while_a_window_is_built(void **state)
 #define TWO_TEST(function)                                                                         \
     cmocka_unit_test_setup_teardown(function, setup_two, pipeline_world_teardown)
 
+/* A look for each slice. */
+static int64_t slice_clock_ms;
+
+static int64_t slow_clock_ms(void)
+{
+    slice_clock_ms += 50;
+    return slice_clock_ms;
+}
+
+static void start_slow(void)
+{
+    static struct fcap_decoder decoder = {decode};
+    struct fcap_settings settings;
+    pipeline_world_settings(&settings);
+    settings.step_clock_ms = slow_clock_ms;
+    pipeline_world_start(&settings, &decoder);
+}
+
+/* B14: after hours without a daemon T has a long way, and each slice takes as long as slow storage
+ * makes it: no step may go the whole way. */
+static void test_a_long_way_on_slow_storage_is_gone_in_short_steps(void **state)
+{
+    (void)state;
+    const int64_t away_ms = 70 * 60000;
+    const int64_t slice_ms = 1000;
+    start(20000);
+    pass(100);
+    pipeline_world_kill();
+    world.now_ms += away_ms;
+    int64_t begun_ms = world.now_ms;
+    start_slow();
+    for (int i = 0; i < 5; i++) {
+        step(); /* It is assigned, and its state is read. */
+    }
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
+    int steps = 0;
+    for (; clocks[0] < begun_ms && steps < 10000; steps++) {
+        int64_t before_ms = clocks[0];
+        int64_t at_ms = slice_clock_ms;
+        step();
+        fcap_pipeline_report(world.pipeline, take_report, NULL);
+        if (clocks[0] - before_ms > 3 * slice_ms || clocks[0] < before_ms) {
+            fail_msg("step %d: by %lld ms", steps, (long long)(clocks[0] - before_ms));
+        }
+        assert_true(slice_clock_ms - at_ms <= 200);
+    }
+    assert_true(steps > away_ms / slice_ms / 3 && steps < 10000);
+    pass(300);
+    fcap_pipeline_report(world.pipeline, take_report, NULL);
+    assert_true(gate_open);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +280,7 @@ int main(void)
         WORLD_TEST(test_what_was_left_over_is_not_kept_waiting),
         WORLD_TEST(test_answers_are_taken_between_two_steps),
         WORLD_TEST(test_the_clock_moves_while_a_window_is_built),
+        WORLD_TEST(test_a_long_way_on_slow_storage_is_gone_in_short_steps),
         TWO_TEST(test_timers_are_read_for_one_partition_in_a_step),
         TWO_TEST(test_nobody_waits_for_a_partition_that_is_behind),
     };
