@@ -1,7 +1,7 @@
 /* A wall clock that a test moves: the eight bytes of the file that FCAP_TEST_CLOCK names, an
  * int64_t in milliseconds, are added to CLOCK_REALTIME wherever fcapd's own code asks for it (the
- * linker's --wrap; libraries keep the system's). Only in a program of its own; the shipped one has
- * nothing of it. */
+ * linker's --wrap; libraries keep the system's). Without that variable nothing is added. Only in
+ * programs that the tests build; the shipped one has nothing of it. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -16,8 +16,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void map_offset(void)
 {
+    static const int64_t none;
     const char *path = getenv("FCAP_TEST_CLOCK");
-    int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (path == NULL) {
+        offset_ms = &none;
+        return;
+    }
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     void *bytes =
         file < 0 ? MAP_FAILED : mmap(NULL, sizeof *offset_ms, PROT_READ, MAP_SHARED, file, 0);
     if (bytes == MAP_FAILED) {

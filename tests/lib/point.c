@@ -3,6 +3,7 @@
  *   FCAP_STOP_AT=name:passes  stop at this pass of this point; further ones behind commas, each of
  *                             which counts from the stop before
  *   FCAP_STOP_FILE=path       then written, a line for each stop: "name passes"; the proof
+ *   FCAP_DELAY_AT=name:ms     each pass of this point takes so long
  *   FCAP_STOP_WHEN=path       passes count from when this file exists; unset: from the start */
 #include "fcap/point.h"
 
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const names[] = {
@@ -37,6 +39,10 @@ static struct {
     const char *file;
     const char *when;
 } wanted;
+static struct {
+    enum fcap_point point;
+    long ms; /* 0: none is delayed */
+} delayed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool counting;
 
@@ -46,23 +52,21 @@ _Noreturn static void give_up(const char *what)
     abort();
 }
 
-/* "name:passes", up to the next comma or the end; gives what is behind it. */
-static const char *read_stop(const char *at)
+/* "name:number", up to the next comma or the end; gives what is behind it. */
+static const char *read_item(const char *at, enum fcap_point *ret_point, long *ret_number)
 {
-    struct stop *stop = &wanted.stops[wanted.count];
     const char *colon = strchr(at, ':');
     char *end = NULL;
     for (size_t i = 0; i < FCAP_POINT_COUNT && colon != NULL; i++) {
         if (strlen(names[i]) == (size_t)(colon - at) &&
             strncmp(names[i], at, strlen(names[i])) == 0) {
-            stop->point = (enum fcap_point)i;
-            stop->passes = strtol(colon + 1, &end, 10);
+            *ret_point = (enum fcap_point)i;
+            *ret_number = strtol(colon + 1, &end, 10);
         }
     }
-    if (end == NULL || stop->passes < 1 || (*end != ',' && *end != '\0')) {
-        give_up("FCAP_STOP_AT=name:passes,... is wanted");
+    if (end == NULL || *ret_number < 1 || (*end != ',' && *end != '\0')) {
+        give_up("FCAP_STOP_AT=name:passes,... and FCAP_DELAY_AT=name:ms are wanted");
     }
-    wanted.count++;
     return *end == ',' ? end + 1 : end;
 }
 
@@ -75,7 +79,12 @@ static void read_environment(void)
         if (wanted.count == STOPS_MAX || wanted.file == NULL) {
             give_up("at most 8 stops, and FCAP_STOP_FILE");
         }
-        at = read_stop(at);
+        struct stop *stop = &wanted.stops[wanted.count++];
+        at = read_item(at, &stop->point, &stop->passes);
+    }
+    at = getenv("FCAP_DELAY_AT");
+    if (at != NULL) {
+        (void)read_item(at, &delayed.point, &delayed.ms); /* One is all that is wanted so far. */
     }
 }
 
@@ -94,6 +103,9 @@ static void write_proof(const struct stop *stop)
 void fcap_point_reached(enum fcap_point point)
 {
     (void)pthread_once(&once, read_environment);
+    if (delayed.ms > 0 && point == delayed.point) {
+        (void)nanosleep(&(struct timespec){delayed.ms / 1000, delayed.ms % 1000 * 1000000}, NULL);
+    }
     size_t next = atomic_load(&wanted.next);
     if (next == wanted.count || point != wanted.stops[next].point) {
         return;

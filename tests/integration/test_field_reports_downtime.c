@@ -1,0 +1,267 @@
+/* Field report B14: the daemon was away for 70 minutes, and comes back to slow storage: each slice
+ * of its clock's way takes long. It says that it lives and how far it is, is killed in the middle,
+ * and ends equal to the definition. The 70 minutes pass in the daemon's wall clock alone, which
+ * lags behind before the stop (clock_offset.c); the delay is in fcapd-points. */
+#include "lab/lab.h"
+#include "live.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PARTITIONS 2
+#define MINUTE_MS  INT64_C(60000)
+#define AWAY_MS    (70 * MINUTE_MS)
+#define ADS        5
+
+static const struct live_window windows[] = {
+    {"1m", MINUTE_MS}, {"1h", 60 * MINUTE_MS}, {"3h", 180 * MINUTE_MS}, {NULL, 0}};
+
+static struct live live;
+static int64_t *offset_ms; /* shared with the daemon */
+static char clock_folder[64];
+static char clock_variable[128];
+static char delay_variable[64];
+static uint32_t random_state = 14;
+
+static uint32_t draw(uint32_t bound)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(random_state >> 8) * bound >> 24);
+}
+
+static bool is_full(void)
+{
+    const char *full = getenv("FCAP_TEST_FULL");
+    return full != NULL && strcmp(full, "1") == 0;
+}
+
+static void make_clock(void)
+{
+    char path[96];
+    lab_folder_make("fcapd-downtime", clock_folder, sizeof clock_folder);
+    (void)snprintf(path, sizeof path, "%s/offset", clock_folder);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(file >= 0);
+    assert_int_equal(ftruncate(file, sizeof *offset_ms), 0);
+    void *bytes = mmap(NULL, sizeof *offset_ms, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(bytes != MAP_FAILED);
+    (void)close(file);
+    offset_ms = bytes;
+    (void)snprintf(clock_variable, sizeof clock_variable, "FCAP_TEST_CLOCK=%s", path);
+    /* The report's 50 ms, or what CI has time for: 4,200 slices each. */
+    (void)snprintf(delay_variable, sizeof delay_variable, "FCAP_DELAY_AT=expire_slice:%d",
+                   is_full() ? 50 : 1);
+}
+
+static int setup(void **unused)
+{
+    static const struct live_options options = {
+        .partitions = PARTITIONS, .workers = 2, .windows = "[1m, 1h, 3h]", .lengths = windows};
+    (void)unused;
+    make_clock();
+    live_init(&live, &options);
+    live.process.program = FCAPD_POINTS_PROGRAM;
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    live_done(&live);
+    (void)munmap(offset_ms, sizeof *offset_ms);
+    lab_folder_remove(clock_folder);
+    return 0;
+}
+
+static void start_daemon(bool is_slow)
+{
+    const char *const environment[] = {clock_variable, is_slow ? delay_variable : NULL, NULL};
+    daemon_process_start(&live.process, environment);
+}
+
+/* An event for each of `count` users, at some moment of the span. */
+static void send_events(unsigned count, unsigned users, int64_t from_ms, int64_t to_ms)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char user[32];
+        char ad[32];
+        (void)snprintf(user, sizeof user, "user-%u", count == users ? i : draw(users));
+        (void)snprintf(ad, sizeof ad, "ad-%u", draw(ADS));
+        live_send(&live, user, ad, from_ms + (int64_t)draw((uint32_t)(to_ms - from_ms)), NULL);
+    }
+    live_flush(&live);
+}
+
+/* The largest distance that /readyz tells between a partition's clock and the wall clock, of those
+ * whose gate is closed; -1: it tells none. */
+static int64_t told_behind_ms(void)
+{
+    int64_t most = -1;
+    const char *at = live.process.text;
+    while ((at = strstr(at, "the gate to Redis is closed: ")) != NULL) {
+        const char *clock = strstr(at, ", clock ");
+        const char *end = strchr(at, ')');
+        at++;
+        if (clock != NULL && end != NULL && clock < end && strstr(clock, " ms behind)") != NULL) {
+            int64_t behind = strtoll(clock + 8, NULL, 10);
+            most = behind > most ? behind : most;
+        }
+    }
+    return most;
+}
+
+/* Probes until `until_behind_ms` is told, or (-1) until it is ready. Gives how often /readyz told
+ * another distance. */
+static unsigned probe(int64_t until_behind_ms)
+{
+    int64_t deadline_ms = lab_monotonic_ms() + (is_full() ? 15 * MINUTE_MS : 2 * MINUTE_MS);
+    int64_t last_ms = INT64_MAX;
+    unsigned moves = 0;
+    for (;;) {
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        int live_status = daemon_process_get(&live.process, "/livez", NULL);
+        if (live_status == 0 && last_ms == INT64_MAX) {
+            lab_pause_ms(50); /* It does not listen yet. */
+            continue;
+        }
+        if (live_status != 200) {
+            fail_msg("/livez: %d %s", live_status, live.process.text);
+        }
+        int status = daemon_process_get(&live.process, "/readyz", NULL);
+        if (status == 200) {
+            assert_true(until_behind_ms < 0);
+            return moves;
+        }
+        assert_int_equal(status, 503);
+        int64_t behind_ms = told_behind_ms();
+        if (behind_ms >= 0) {
+            /* Before the first slice, and while a slice takes its time, the wall clock runs on. */
+            assert_true(last_ms == INT64_MAX || behind_ms <= last_ms + 10 * 1000);
+            moves += behind_ms < last_ms;
+            last_ms = behind_ms < last_ms ? behind_ms : last_ms;
+            if (behind_ms <= until_behind_ms) {
+                return moves;
+            }
+        }
+        lab_pause_ms(is_full() ? 1000 : 100);
+    }
+}
+
+/* Everything that was read while the gate was closed is in Redis: the projection after that is
+ * paced. */
+static void await_projected(void)
+{
+    int64_t next[LIVE_PARTITIONS_MAX];
+    int64_t as_of_ms[LIVE_PARTITIONS_MAX];
+    int64_t deadline_ms = lab_monotonic_ms() + LIVE_WAIT_MS;
+    for (int ready = 0; ready < PARTITIONS;) {
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(100);
+        ready = 0;
+        for (int i = 0; i < PARTITIONS && live_claims(&live, next, as_of_ms); i++) {
+            ready += next[i] == live.read[i] && live.last[i].is_ready;
+        }
+    }
+}
+
+/* Keys whose time passed while the daemon was away. */
+static char **dead_keys;
+static size_t dead_count;
+
+static void find_dead_keys(int64_t now_ms)
+{
+    dead_keys = calloc(oracle_user_count(live.oracle) * live.window_count + 1, sizeof *dead_keys);
+    assert_non_null(dead_keys);
+    for (size_t i = 0; i < oracle_user_count(live.oracle); i++) {
+        const char *user = oracle_user(live.oracle, i);
+        for (size_t k = 0; k < live.window_count; k++) {
+            struct oracle_query query = {.user = user, .window_ms = windows[k].length_ms};
+            int64_t newest_ms = 0;
+            if (oracle_newest(live.oracle, &query, &newest_ms) &&
+                newest_ms + windows[k].length_ms - 1 < now_ms) {
+                assert_true(
+                    asprintf(&dead_keys[dead_count++], "fc:{%s}:%s", user, windows[k].name) > 0);
+            }
+        }
+    }
+}
+
+static void none_was_written_again(void)
+{
+    for (size_t i = 0; i < dead_count; i++) {
+        const char *pxat = redis_server_ask(&live.redis, "PEXPIRETIME %s", dead_keys[i]);
+        if (pxat == NULL || strtoll(pxat, NULL, 10) != -2) {
+            fail_msg("%s is there again: %s", dead_keys[i], pxat == NULL ? "?" : pxat);
+        }
+        free(dead_keys[i]);
+    }
+    free(dead_keys);
+    dead_keys = NULL;
+    dead_count = 0;
+}
+
+static double metric_of(const char *name)
+{
+    return daemon_process_metric(&live.process, name);
+}
+
+static void test_B14_back_after_70_minutes_on_slow_storage(void **unused)
+{
+    const unsigned users = is_full() ? 100000 : 2000;
+    const unsigned more = is_full() ? 5000 : 500;
+    struct live_tally tally = {0};
+    (void)unused;
+    __atomic_store_n(offset_ms, -AWAY_MS, __ATOMIC_RELEASE);
+    start_daemon(false);
+    int64_t then_ms = lab_wall_ms() - AWAY_MS;
+    send_events(users, users, then_ms - 50 * MINUTE_MS, then_ms);
+    live_await_applied(&live);
+    live_stop(&live);
+    __atomic_store_n(offset_ms, 0, __ATOMIC_RELEASE);
+    send_events(more, users, then_ms, lab_wall_ms());
+    live_read(&live);
+    find_dead_keys(lab_wall_ms());
+    assert_true(dead_count > users);
+
+    start_daemon(true);
+    assert_true(probe(AWAY_MS / 2) > 3); /* It moves, and an operator sees it. */
+    daemon_process_signal(&live.process, SIGKILL);
+    assert_int_equal(daemon_process_wait(&live.process, LIVE_STOP_MS), 128 + SIGKILL);
+    start_daemon(true);
+    assert_true(probe(-1) > 3);
+    live_await_applied(&live);
+    await_projected();
+    live.claim_count = 0; /* They are of another run. */
+    live_compare(&live, true, &tally);
+    live_passes(&tally.now, (struct oracle_minimum){users, users / 2, 0});
+    live_passes(&tally.expiry, (struct oracle_minimum){users / 2, 1, 0});
+    none_was_written_again();
+    /* A SET in the past leaves no key: so none was sent. */
+    double sets = metric_of("fcapd_pushes_set_total");
+    assert_true(sets > 0 && sets <= (double)(live_key_count(&live) + more));
+    /* The group saw nothing of it. */
+    assert_true(metric_of("fcapd_kafka_partitions_lost_total") == 0);
+    assert_int_equal(daemon_process_get(&live.process, "/livez", NULL), 200);
+    live_stop(&live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_B14_back_after_70_minutes_on_slow_storage, setup,
+                                        teardown),
+    };
+    (void)kafka_test_brokers(); /* Skips the program when there is none. */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
