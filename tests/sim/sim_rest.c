@@ -23,7 +23,7 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
         bool unread = (int64_t)offset < lineage->start;
         uint8_t decision = offset < lineage->capacity ? lineage->decisions[offset] : SIM_ACCEPTED;
         bool is_out = unread && decision < SIM_UNREAD ? !sim_is_missed(world, lineage, record)
-                                                       : decision != SIM_ACCEPTED;
+                                                      : decision != SIM_ACCEPTED;
         struct oracle_event event = {partition, (int64_t)offset, user,
                                      ad,        record->time_ms, world->settings.dedup ? id : NULL};
         if (record->kind == SIM_TOMBSTONE && decision < SIM_UNREAD) {
