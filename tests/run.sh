@@ -310,7 +310,7 @@ if build build-gcc build --preset ci; then
     tests fast build -L '^(unit|contract)$' -j "$jobs"
     tests other build -LE '^(unit|contract|integration)$'
     # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
-    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs : 4))"
+    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs + 1 : 4))"
 fi
 targets='tests-unit tests-contract tests-sim tests-fuzz tests-mock'
 if build build-asan build-asan --preset asan; then
