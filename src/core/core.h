@@ -458,6 +458,8 @@ void queue_remove(struct push_queue *queue, struct fcap_user *user);
 enum fcap_status gate_step(struct fcap_task *task);
 /* Opens gates whose epoch has just been answered: the next step may be far off, and it too old. */
 enum fcap_status gate_answered(struct fcap_pipeline *pipeline);
+/* A complete projection is under way, or due. */
+bool gate_projects(const struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
 enum fcap_status gate_begin_look(struct fcap_task *task);

@@ -292,6 +292,11 @@ static uint32_t windows_missing(const struct fcap_task *task)
     return (gate_windows_served(task) & ~gate_windows_projected(task)) | taken;
 }
 
+bool gate_projects(const struct fcap_task *task)
+{
+    return task->full.active || (task->gate_open && windows_missing(task) != 0);
+}
+
 static void begin_full(struct fcap_task *task, uint32_t windows)
 {
     struct fcap_pipeline *pipeline = task->pipeline;

@@ -527,7 +527,7 @@ static void fill_report(struct fcap_task *task, struct fcap_task_report *report)
     *report = (struct fcap_task_report){
         .partition = task->partition,
         .gate_open = task->gate_open,
-        .projecting = task->full.active,
+        .projecting = gate_projects(task),
         .replayed = task->replay.by_time.kind != FCAP_START_OFFSET,
         .epoch = task->epoch,
         .claimed_next = task->gate_open ? task->claimed_next : NO_OFFSET,
