@@ -60,10 +60,12 @@ struct fcap_values {
     struct fcap_reader entries;
 };
 
-/* One user; its values follow, by fcap_values_window(), for each window in `served`, lowest
- * first. */
+/* One user; its values follow, by fcap_values_next_window(), for each window in `served`, lowest
+ * first; none for a user that is elsewhere. */
 struct fcap_values_entry {
-    bool waits; /* changed, and not acknowledged yet */
+    bool waits;        /* changed, and not acknowledged yet */
+    bool is_elsewhere; /* it may have moved to a partition that was added: its keys may be that
+                          one's, or stay as they are until they expire */
     struct fcap_bytes user;
 };
 

@@ -495,6 +495,8 @@ void growth_step(struct fcap_task *task);
 bool growth_owns(const struct fcap_task *task, const struct fcap_user *user);
 /* The user of whom that is not known was erased since, and a key may still show it. */
 bool growth_erased(const struct fcap_task *task, const struct fcap_user *user, int64_t length_ms);
+/* Such a key is being taken away: the window is incomplete until it has passed what was in it. */
+void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size_t window);
 /* Up to when an erasure holds at least that was sent at this moment: T, as a rule. */
 int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms);
 /* An event of this time tells where its user belongs. */

@@ -51,6 +51,19 @@ bool growth_erased(const struct fcap_task *task, const struct fcap_user *user, i
            user->erased_until_ms + length_ms > latest_ms(task) && !FCAP_MUTANT(GROWN_ERASED);
 }
 
+/* With a handover or a rebuild that happens again long after the erasure, and the user may have
+ * come back in its new place: what was shown there by now is gone until it changes. */
+void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size_t window)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    int64_t *since_ms = &task->meta.windows[window].complete_since_ms;
+    int64_t shown_ms = log_latest_event_ms(pipeline) + pipeline->settings.session_timeout_ms;
+    if (user->erased_until_ms <= task->meta.moved_until_ms && shown_ms > *since_ms) {
+        *since_ms = shown_ms;
+        pipeline->changed = true;
+    }
+}
+
 /* One that is read long after it was sent, from a place that its user may have left, says nothing
  * about what the user did elsewhere since. */
 int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms)
@@ -67,6 +80,9 @@ bool growth_may_tell(const struct fcap_task *task, int64_t time_ms)
     const struct fcap_meta *meta = &task->meta;
     if (meta->moved_until_ms == FCAP_TIME_NONE) {
         return true;
+    }
+    if (time_ms > latest_ms(task)) {
+        time_ms = latest_ms(task); /* The word of a clock that is ahead: it is sent now. */
     }
     /* Twice as long as stated: a producer that learns late is no reason to stop. */
     return time_ms > meta->moved_until_ms + (meta->moved_until_ms - meta->grown_ms);
@@ -137,10 +153,20 @@ static void take_over(struct fcap_task *task, const struct fcap_meta *from)
     }
 }
 
+static void note_moment(const struct fcap_pipeline *pipeline, uint32_t before,
+                        struct fcap_meta *growth)
+{
+    growth->grown_ms = core_latest_ms(pipeline);
+    growth->moved_until_ms =
+        growth->grown_ms + pipeline->settings.producer_refresh_ms + doubt_ms(pipeline);
+    growth->grown_from = before > growth->grown_from ? before : growth->grown_from;
+}
+
 enum fcap_status growth_begin(struct fcap_task *task, struct fcap_start *start)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
-    struct known known = {.count = pipeline->partition_count, .newest = pipeline->growth};
+    struct known known = {.newest = pipeline->growth};
+    uint32_t partition = (uint32_t)task->partition;
     struct fcap_buffer keys = {0};
     fcap_key_meta(&keys, 0, "");
     size_t size = keys.size;
@@ -161,13 +187,20 @@ enum fcap_status growth_begin(struct fcap_task *task, struct fcap_start *start)
                           ? other->meta.partition_count
                           : known.count;
     }
+    /* The count may have been told before anything of this partition was: states know better. */
+    uint32_t told = pipeline->partition_count;
+    uint32_t before = known.count > 0 && partition >= known.count ? known.count : 0;
+    before = before == 0 && told > 0 && partition >= told ? told : before;
+    bool is_met = known.newest.moved_until_ms > task->meta.history_ms;
+    if (before > 0 && (!is_met || known.newest.grown_from < before)) {
+        known.newest = (struct fcap_meta){0}; /* Of an earlier growth. */
+        note_moment(pipeline, before, &known.newest);
+    }
     bool is_recent = known.newest.moved_until_ms > task->meta.history_ms;
     if (is_recent) {
         take_over(task, &known.newest);
     }
-    bool is_added = (known.count > 0 && (uint32_t)task->partition >= known.count) ||
-                    (is_recent && (uint32_t)task->partition >= known.newest.grown_from);
-    if (is_added) {
+    if (before > 0 || (is_recent && partition >= known.newest.grown_from)) {
         *start = (struct fcap_start){.kind = FCAP_START_EARLIEST}; /* It begins with the growth. */
     }
     return FCAP_OK;
@@ -206,15 +239,6 @@ static void grow(struct fcap_task *task, const struct fcap_meta *growth, uint32_
     if (is_left(task)) {
         note_gap(task);
     }
-}
-
-static void note_moment(const struct fcap_pipeline *pipeline, uint32_t before,
-                        struct fcap_meta *growth)
-{
-    growth->grown_ms = core_latest_ms(pipeline);
-    growth->moved_until_ms =
-        growth->grown_ms + pipeline->settings.producer_refresh_ms + doubt_ms(pipeline);
-    growth->grown_from = before > growth->grown_from ? before : growth->grown_from;
 }
 
 /* How a change is told of; false: it ends the process. */

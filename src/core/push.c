@@ -250,6 +250,7 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     }
     push_build(task, user, fcap_user_id(user), window, push, &newest, &cut);
     if (!is_owner) {
+        growth_take_away(task, user, window);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK, .key = push->key};
         return true;
     }

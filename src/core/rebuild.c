@@ -7,6 +7,7 @@
 #define BLOCK_BYTES   ((size_t)1 << 20) /* a block takes no further user from here on */
 #define HAS_GATE      1
 #define WAITS         1
+#define ELSEWHERE     2
 #define HAS_VALUE     1
 
 /* What a block's `after` begins with. */
@@ -107,15 +108,16 @@ static void put_entry(struct fcap_task *task, const struct fcap_user *user, stru
                       struct fcap_buffer *entries)
 {
     uint32_t served = gate_windows_served(task);
-    fcap_buffer_put_u8(entries, waits(user) ? WAITS : 0);
+    bool is_owner = growth_owns(task, user);
+    fcap_buffer_put_u8(entries, (uint8_t)((waits(user) ? WAITS : 0) | (is_owner ? 0 : ELSEWHERE)));
     fcap_buffer_put_be16(entries, (uint16_t)id.size);
     fcap_buffer_put_bytes(entries, id);
-    for (size_t i = 0; i < task->meta.window_count; i++) {
+    for (size_t i = 0; i < task->meta.window_count && is_owner; i++) {
         struct fcap_push push;
         int64_t newest;
         bool cut;
-        if ((served >> i & 1) == 0 || !growth_owns(task, user)) {
-            continue; /* Not shown, or by somebody else. */
+        if ((served >> i & 1) == 0) {
+            continue; /* Not shown. */
         }
         push_build(task, user, id, i, &push, &newest, &cut);
         bool has_value = push.kind == FCAP_PUSH_SET;
@@ -308,7 +310,9 @@ bool fcap_values_next(struct fcap_values *values, struct fcap_values_entry *ret_
     if (reader->failed || fcap_reader_left(reader) == 0) {
         return false;
     }
-    ret_entry->waits = (fcap_reader_u8(reader) & WAITS) != 0;
+    uint8_t flags = fcap_reader_u8(reader);
+    ret_entry->waits = (flags & WAITS) != 0;
+    ret_entry->is_elsewhere = (flags & ELSEWHERE) != 0;
     ret_entry->user = fcap_reader_take(reader, fcap_reader_be16(reader));
     return !reader->failed;
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "fcap/rebuild.h"
 #include "unit/pipeline_world.h"
 
 #define MINUTE_MS 60000ll
@@ -335,6 +336,57 @@ static void test_grown_while_stopped(void **state)
     expect("moved", "{\"b\":1}");
 }
 
+/* The topic's partitions are counted as soon as a broker answers, and the group takes its time. */
+static void test_the_count_is_told_before_anything_is_assigned(void **state)
+{
+    (void)state;
+    settings.start = FCAP_START_LATEST;
+    start();
+    add(0, "moved", "a");
+    pass(MINUTE_MS);
+    pipeline_world_kill();
+    fake_topic_grow(&world.topic, NEW);
+    add(2, "moved", "b");
+    start();
+    for (int32_t i = 0; i < NEW; i++) {
+        fake_source_revoke(&world.source, i, false);
+    }
+    pass(MINUTE_MS);
+    for (int32_t i = 0; i < NEW; i++) {
+        fake_source_assign(&world.source, i);
+    }
+    pass(MINUTE_MS);
+    expect("moved", "{\"b\":1}");
+    assert_int_equal(report_of(2).ready_mask, 1);
+}
+
+/* The new partition comes first, or to another worker: it shows everything once more, too. */
+static void test_the_added_partition_comes_first(void **state)
+{
+    (void)state;
+    start();
+    add(0, "moved", "a");
+    pass(MINUTE_MS);
+    pipeline_world_kill();
+    fake_topic_grow(&world.topic, NEW);
+    start();
+    fake_source_revoke(&world.source, 0, false);
+    fake_source_revoke(&world.source, 1, false);
+    pass(5000);
+    fake_source_assign(&world.source, 0);
+    fake_source_assign(&world.source, 1);
+    pass(MINUTE_MS);
+    add(2, "moved", NULL);
+    pass(MINUTE_MS);
+    expect("moved", NULL);
+    add(0, "moved", "c"); /* From a producer that has not learned yet. */
+    pass(MINUTE_MS);
+    expect("moved", "{\"a\":1,\"c\":1}");
+    assert_int_equal(report_of(2).gaps, 0);
+    pass(12 * MINUTE_MS);
+    expect("moved", NULL);
+}
+
 /* One that comes without a state learns it from what the process has seen. */
 static void test_an_old_partition_without_a_state(void **state)
 {
@@ -369,6 +421,112 @@ static void test_moved_users_do_not_look_like_a_topic_without_keys(void **state)
     add(2, "both", "a");
     assert_int_equal(try_to_pass(MINUTE_MS), FCAP_STOPPED);
     assert_non_null(strstr(fcap_pipeline_error(world.pipeline), "not keyed by user"));
+}
+
+/* Its events are refused, and prove nothing about where its users are now. */
+static void test_a_producer_whose_clock_is_ahead(void **state)
+{
+    (void)state;
+    start();
+    pass(MINUTE_MS);
+    grow();
+    pipeline_world_add(0, "moved", "a", world.now_ms + 60 * MINUTE_MS);
+    pass(MINUTE_MS);
+    pipeline_world_add(2, "moved", "b", world.now_ms + 60 * MINUTE_MS); /* It has learned. */
+    pass(MINUTE_MS);
+    add(2, "moved", "c");
+    pass(MINUTE_MS);
+    expect("moved", "{\"c\":1}");
+}
+
+struct walked {
+    size_t compared;
+    size_t elsewhere;
+};
+
+static void walk_block(const struct fcap_buffer *block, struct walked *walked,
+                       struct fcap_buffer *after)
+{
+    struct fcap_values values;
+    struct fcap_values_entry entry;
+    struct fcap_values_window window;
+    struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(block));
+    assert_true(fcap_values_read(&reader, &values));
+    while (fcap_values_next(&values, &entry)) {
+        if (entry.is_elsewhere) {
+            walked->elsewhere++;
+            continue;
+        }
+        fcap_values_next_window(&values, &window);
+        assert_true(window.key.size > 3 && memcmp(window.key.data, "fc:", 3) == 0);
+        walked->compared++;
+    }
+    assert_false(values.entries.failed);
+    fcap_buffer_clear(after);
+    fcap_buffer_put_bytes(after, values.next);
+}
+
+static struct walked walk(int32_t partition)
+{
+    struct walked walked = {0};
+    struct fcap_buffer after = {0};
+    struct fcap_buffer block = {0};
+    do {
+        fcap_buffer_clear(&block);
+        assert_true(
+            fcap_pipeline_values(world.pipeline, partition, fcap_buffer_bytes(&after), 10, &block));
+        walk_block(&block, &walked, &after);
+    } while (after.size > 0);
+    fcap_buffer_done(&after);
+    fcap_buffer_done(&block);
+    return walked;
+}
+
+/* What Redis should hold can be read while some users may be elsewhere. */
+static void test_blocks_tell_who_may_have_moved(void **state)
+{
+    (void)state;
+    start();
+    add(0, "a-moved", "a");
+    add(0, "b-stays", "a");
+    add(0, "c-silent", "a");
+    pass(MINUTE_MS);
+    grow();
+    add(2, "a-moved", "b");
+    add(0, "b-stays", "b");
+    pass(MINUTE_MS);
+    assert_int_equal(walk(0).compared, 1);
+    assert_int_equal(walk(0).elsewhere, 2);
+    assert_int_equal(walk(2).compared, 1);
+}
+
+/* A user that was erased in its old place comes back in its new one. The old partition takes the
+ * keys away once more: then the window is not ready before it has passed that. */
+static void test_one_that_comes_back_elsewhere(void **state)
+{
+    (void)state;
+    start();
+    add(0, "moved", "a");
+    pass(MINUTE_MS);
+    grow();
+    add(0, "moved", NULL); /* From a producer that has not learned yet. */
+    pass(20 * MINUTE_MS);
+    expect("moved", NULL);
+    add(2, "moved", "b");
+    pass(MINUTE_MS);
+    expect("moved", "{\"b\":1}");
+    assert_true(fcap_pipeline_rebuild(world.pipeline, 0)); /* Or a handover of the partition. */
+    pass(MINUTE_MS);
+    bool is_ready = false;
+    for (int i = 0; i < 90 && !is_ready; i++) {
+        bool is_counted = i < 57; /* Then the event leaves. */
+        is_ready = report_of(0).ready_mask != 0 && report_of(1).ready_mask != 0;
+        if (is_ready && is_counted) {
+            expect("moved", "{\"b\":1}");
+        }
+        pass(MINUTE_MS);
+    }
+    assert_true(is_ready);
 }
 
 /* A producer may know of new partitions before the daemon does. */
@@ -428,8 +586,13 @@ int main(void)
         CASE(test_everything_is_shown_once_more),
         CASE(test_on_gap_stop),
         CASE(test_grown_while_stopped),
+        CASE(test_the_count_is_told_before_anything_is_assigned),
+        CASE(test_the_added_partition_comes_first),
         CASE(test_an_old_partition_without_a_state),
         CASE(test_moved_users_do_not_look_like_a_topic_without_keys),
+        CASE(test_a_producer_whose_clock_is_ahead),
+        CASE(test_blocks_tell_who_may_have_moved),
+        CASE(test_one_that_comes_back_elsewhere),
         CASE(test_a_producer_that_knows_sooner),
         CASE(test_two_growths),
     };

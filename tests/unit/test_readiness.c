@@ -26,6 +26,7 @@ static struct fcap_task_report report;
 static bool serve;
 static enum fcap_start_kind start_kind;
 static enum fcap_timestamp_type stamps;
+static bool is_strict; /* little room for clocks */
 
 /* The key is the user, the timestamp the event's time; every ad is "a". */
 static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
@@ -40,6 +41,7 @@ static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_r
 static int setup(void **unused)
 {
     serve = false;
+    is_strict = false;
     start_kind = FCAP_START_TIME;
     stamps = FCAP_TIMESTAMP_APPEND;
     return pipeline_world_setup(unused);
@@ -57,13 +59,24 @@ static void start(void)
     settings.session_timeout_ms = 1000;
     settings.serve_incomplete = serve;
     settings.start = start_kind;
+    if (is_strict) {
+        settings.future_skew_ms = 1000;
+        settings.seek_slack_ms = 0;
+        settings.commit_defer = 0;
+        settings.expiry_hold_ms = 0;
+    }
     pipeline_world_start(&settings, &decoder);
+}
+
+static void add_event_of(const char *user, int64_t time_ms)
+{
+    (void)fake_topic_append(&world.topic, 0, fcap_bytes_of(user), fcap_bytes_of("v"), time_ms,
+                            stamps);
 }
 
 static void add_event(int64_t time_ms)
 {
-    (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("u"), fcap_bytes_of("v"), time_ms,
-                            stamps);
+    add_event_of("u", time_ms);
 }
 
 static void take_report(void *context, const struct fcap_task_report *now)
@@ -436,6 +449,61 @@ static void test_many_gaps(void **state)
     check_ready_from(report.lost.spans[FCAP_GAPS_MAX - 1].since_ms);
 }
 
+/* Seconds pass, one with each step, until a complete projection is under way. */
+static void step_on(bool until_projecting, int seconds)
+{
+    do {
+        world.now_ms += 1000;
+        assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_OK);
+        fcap_pipeline_report(world.pipeline, take_report, NULL);
+    } while (--seconds > 0 && !(until_projecting && report.projecting));
+}
+
+/* A gap while windows are shown for the first time: what is held back from then on was not shown,
+ * and is shown when they are ready. */
+static void test_a_gap_in_the_middle_of_the_first_projection(void **state)
+{
+    (void)state;
+    is_strict = true;
+    add_event(NOW_MS - 2000);
+    add_event(NOW_MS - 1000);
+    fake_topic_trim(&world.topic, 0, 1);
+    start();
+    settle_and_commit();
+    assert_int_equal(report.projected_mask, 0);
+    world.now_ms = NOW_MS + lengths_ms[0] - MINUTE_MS;
+    for (int i = 0; i < 20000; i++) {
+        char user[16];
+        (void)snprintf(user, sizeof user, "many%d", i);
+        add_event_of(user, world.now_ms);
+    }
+    settle_and_commit();
+    step_on(true, 100);
+    assert_true(report.projecting);
+    add_event(world.now_ms);
+    fake_topic_trim(&world.topic, 0, fake_topic_end(&world.topic, 0)); /* Before it is read. */
+    add_event(world.now_ms);
+    for (int i = 0; i < 10 && report.gaps == 0; i++) {
+        step_on(false, 1);
+    }
+    assert_int_equal(report.gaps, 1);
+    int64_t since_ms = report.complete_since_ms;
+    step_on(false, 12);
+    int64_t late_ms = world.now_ms;
+    assert_true(late_ms > since_ms);
+    add_event_of("late", late_ms);
+    settle_and_commit();
+    world.now_ms = since_ms + lengths_ms[0];
+    settle_and_commit();
+    assert_true(world.now_ms < late_ms + lengths_ms[0]);
+    assert_int_equal(report.ready_mask, 1);
+    assert_int_equal(report.projected_mask, 1);
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    assert_true(
+        fcap_fake_redis_get(&world.redis, fcap_bytes_of("fc:{late}:10m"), &value, &expire_at_ms));
+}
+
 #define WORLD_TEST(function)                                                                       \
     cmocka_unit_test_setup_teardown(function, setup, pipeline_world_teardown)
 
@@ -456,6 +524,7 @@ int main(void)
         WORLD_TEST(test_another_log),
         WORLD_TEST(test_a_log_that_lost_its_end),
         WORLD_TEST(test_many_gaps),
+        WORLD_TEST(test_a_gap_in_the_middle_of_the_first_projection),
     };
     return cmocka_run_group_tests_name("readiness", tests, NULL, NULL);
 }
