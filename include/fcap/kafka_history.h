@@ -57,8 +57,9 @@ struct fcap_kafka_history_partition {
     int64_t start;
     int64_t next; /* nothing below is to come */
     int64_t end;
-    /* Since when nothing is missing: FCAP_TIME_NONE: ever; INT64_MAX: no record has told yet; else
-     * the timestamp of the first record behind what is missing. */
+    /* Since when nothing is missing: FCAP_TIME_NONE: ever; INT64_MAX: no record has told; else the
+     * timestamp of the first record behind what is missing. Of what is taken while it is read only
+     * LogAppendTime tells: a producer may stamp what happened long ago. */
     int64_t whole_since_ms;
     int64_t still_ms; /* how long nothing has come of it, although something was awaited */
 };

@@ -3,7 +3,7 @@
 #include "fcap/kafka_history.h"
 
 #include "fcap/assert.h"
-#include "fcap/meta.h"
+#include "kafka_whole.h"
 #include "source_kafka_internal.h"
 
 #include <inttypes.h>
@@ -25,11 +25,10 @@ struct part {
     bool has_moved;  /* in this call */
     bool is_refetched;
     bool timestamps_unusable;
-    bool is_cut; /* the next record with a usable time tells since when nothing is missing */
     int64_t start;
     int64_t next;
     int64_t end;
-    int64_t whole_since_ms;
+    struct kafka_whole whole;
     int64_t still_ms;
 };
 
@@ -61,10 +60,8 @@ static void give(struct fcap_kafka_history *history, struct part *part,
 {
     struct fcap_record record;
     kafka_record_of(message, &record);
-    if (part->is_cut && record.timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
-        !part->timestamps_unusable) {
-        part->whole_since_ms = record.timestamp_ms;
-        part->is_cut = false;
+    if (!part->timestamps_unusable) {
+        kafka_whole_record(&part->whole, &record);
     }
     part->next = message->offset + 1;
     history->records_left -= history->records_left > 0;
@@ -146,15 +143,15 @@ static void take_answer(struct fcap_kafka_history *history, const struct kafka_l
         part->end = answer->end;
         part->timestamps_unusable = answer->timestamps_unusable;
         /* A log that begins where reading does may have held more. */
-        part->is_cut = answer->offset > 0 && answer->offset == answer->log_start;
-        part->whole_since_ms = part->is_cut ? INT64_MAX : FCAP_TIME_NONE;
+        if (answer->offset > 0 && answer->offset == answer->log_start) {
+            kafka_whole_short(&part->whole);
+        }
     } else if (part->state == ASKED_AGAIN) {
         unfetch(history, answer->partition);
         part->state = FOUND;
         /* Else a new leader had not heard of all yet: the same once more. */
         if (answer->log_start > part->next || answer->end < part->next) {
-            part->is_cut = true;
-            part->whole_since_ms = INT64_MAX;
+            kafka_whole_cut(&part->whole);
             part->next = answer->log_start > part->next ? answer->log_start : part->end;
         }
     }
@@ -249,7 +246,7 @@ void fcap_kafka_history_find(struct fcap_kafka_history *history, struct fcap_sta
         if (part->state == SKIPPED) {
             continue;
         }
-        *part = (struct part){.state = ASKED, .whole_since_ms = FCAP_TIME_NONE};
+        *part = (struct part){.state = ASKED, .whole = KAFKA_WHOLE};
         struct kafka_lookup lookup = {.partition = i,
                                       .assignment = history->round + 1,
                                       .asked_ms = fcap_kafka_now_ms(),
@@ -305,7 +302,7 @@ void fcap_kafka_history_partition(const struct fcap_kafka_history *history, int3
         .start = part->start,
         .next = part->state == DONE ? part->end : part->next,
         .end = part->end,
-        .whole_since_ms = part->whole_since_ms,
+        .whole_since_ms = part->whole.since_ms,
         .still_ms = part->still_ms,
     };
 }

@@ -272,8 +272,8 @@ static enum fcap_status read_all(struct run *run)
     return status;
 }
 
-/* Since when nothing is missing, by the rule of `run`: its first record's time, the skew and the
- * slack. */
+/* Since when nothing is missing, by the rule of `run`: the first record's time, the skew and the
+ * slack; what no record tells of is missing from every window. */
 static enum fcap_status end_reading(struct run *run)
 {
     const struct fcap_backfill_world *world = run->world;
