@@ -20,20 +20,15 @@ struct record {
     int64_t offset;
     int64_t time_ms;
     int32_t partition;
-    uint32_t ad; /* NO_TEXT: a tombstone */
-    uint32_t id; /* NO_TEXT: none */
+    uint32_t ad;  /* NO_TEXT: a tombstone */
+    uint32_t id;  /* NO_TEXT: none */
+    bool is_copy; /* an earlier record is the same event */
 };
 
 struct records {
     struct record *items;
     size_t count;
     size_t capacity;
-};
-
-/* An event of one query's window. */
-struct found {
-    const struct record *record;
-    bool erased;
 };
 
 struct oracle {
@@ -44,7 +39,7 @@ struct oracle {
     uint32_t by_user_capacity;
     int64_t *next; /* by partition */
     size_t next_count;
-    struct found *found; /* scratch of a query */
+    const struct record **found; /* scratch of a query */
     size_t found_capacity;
     uint64_t *ad_counts; /* scratch: by ad, all 0 between queries */
     uint32_t ad_counts_capacity;
@@ -161,7 +156,23 @@ enum oracle_verdict oracle_skip(struct oracle *oracle, int32_t partition, int64_
     return ORACLE_ACCEPTED;
 }
 
-static void append(struct oracle *oracle, const char *user, const struct record *record)
+/* A partition's records come in the order of their offsets, and whoever knows one knows those
+ * before it: so a copy is one in every query. What is erased is still what its copies repeat. */
+static bool is_copy(const struct records *records, const struct record *record)
+{
+    for (size_t i = records->count; i-- > 0;) {
+        const struct record *other = &records->items[i];
+        if (other->partition == record->partition && other->time_ms == record->time_ms &&
+            other->id == record->id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `may_repeat`: its id was met before. */
+static void append(struct oracle *oracle, const char *user, const struct record *record,
+                   bool may_repeat)
 {
     uint32_t number = text_number(&oracle->users, user);
     if (number >= oracle->by_user_capacity) {
@@ -176,7 +187,9 @@ static void append(struct oracle *oracle, const char *user, const struct record 
         records->capacity = records->capacity == 0 ? 4 : records->capacity * 2;
         records->items = grow(records->items, records->capacity, sizeof *records->items);
     }
-    records->items[records->count++] = *record;
+    records->items[records->count] = *record;
+    records->items[records->count].is_copy = may_repeat && is_copy(records, record);
+    records->count++;
 }
 
 enum oracle_verdict oracle_add(struct oracle *oracle, const struct oracle_event *event)
@@ -193,6 +206,7 @@ enum oracle_verdict oracle_add_bounded(struct oracle *oracle, const struct oracl
     if (event->time_ms - skew_ms > bound_ms) {
         return ORACLE_FUTURE;
     }
+    uint32_t ids_before = oracle->ids.count;
     struct record record = {
         .offset = event->offset,
         .time_ms = event->time_ms,
@@ -200,7 +214,7 @@ enum oracle_verdict oracle_add_bounded(struct oracle *oracle, const struct oracl
         .ad = text_number(&oracle->ads, event->ad),
         .id = event->id == NULL ? NO_TEXT : text_number(&oracle->ids, event->id),
     };
-    append(oracle, event->user, &record);
+    append(oracle, event->user, &record, record.id != NO_TEXT && record.id < ids_before);
     return ORACLE_ACCEPTED;
 }
 
@@ -211,7 +225,7 @@ enum oracle_verdict oracle_tombstone(struct oracle *oracle, int32_t partition, i
         return ORACLE_REDELIVERED;
     }
     struct record record = {.offset = offset, .partition = partition, .ad = NO_TEXT, .id = NO_TEXT};
-    append(oracle, user, &record);
+    append(oracle, user, &record, false);
     return ORACLE_ACCEPTED;
 }
 
@@ -233,50 +247,6 @@ static bool is_known(const struct oracle_query *query, const struct record *reco
     return index < query->next_count && record->offset < query->next[index];
 }
 
-/* By partition, time, id, offset; those without an id come last of their moment, in any order. */
-static int compare_found(const void *left_item, const void *right_item)
-{
-    const struct record *left = ((const struct found *)left_item)->record;
-    const struct record *right = ((const struct found *)right_item)->record;
-    if (left->partition != right->partition) {
-        return left->partition < right->partition ? -1 : 1;
-    }
-    if (left->time_ms != right->time_ms) {
-        return left->time_ms < right->time_ms ? -1 : 1;
-    }
-    if (left->id != right->id) {
-        return left->id < right->id ? -1 : 1;
-    }
-    return left->offset < right->offset ? -1 : left->offset > right->offset;
-}
-
-static size_t drop_duplicates(struct found *found, size_t count)
-{
-    size_t kept = 0;
-    qsort(found, count, sizeof *found, compare_found);
-    for (size_t i = 0; i < count; i++) {
-        const struct record *record = found[i].record;
-        const struct record *last = kept == 0 ? NULL : found[kept - 1].record;
-        if (last != NULL && record->id != NO_TEXT && record->id == last->id &&
-            record->time_ms == last->time_ms && record->partition == last->partition) {
-            continue;
-        }
-        found[kept++] = found[i];
-    }
-    return kept;
-}
-
-static size_t drop_erased(struct found *found, size_t count)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!found[i].erased) {
-            found[kept++] = found[i];
-        }
-    }
-    return kept;
-}
-
 /* The user's events with time > after_ms that count, in oracle->found. */
 static size_t find_events(struct oracle *oracle, const struct oracle_query *query, int64_t after_ms)
 {
@@ -284,11 +254,10 @@ static size_t find_events(struct oracle *oracle, const struct oracle_query *quer
     int32_t erased_partitions[64];
     size_t erased_count = 0;
     size_t count = 0;
-    bool ids_seen = false;
 
     if (records->count > oracle->found_capacity) {
         oracle->found_capacity = records->count;
-        oracle->found = grow(oracle->found, oracle->found_capacity, sizeof *oracle->found);
+        oracle->found = grow(oracle->found, oracle->found_capacity, sizeof(*oracle->found));
     }
     /* Backwards: whatever stands before a tombstone of its partition is erased. */
     for (size_t i = records->count; i-- > 0;) {
@@ -308,16 +277,11 @@ static size_t find_events(struct oracle *oracle, const struct oracle_query *quer
                 }
                 erased_partitions[erased_count++] = record->partition;
             }
-        } else if (record->time_ms > after_ms) {
-            ids_seen = ids_seen || record->id != NO_TEXT;
-            oracle->found[count++] = (struct found){.record = record, .erased = erased};
+        } else if (record->time_ms > after_ms && !erased && !record->is_copy) {
+            oracle->found[count++] = record;
         }
     }
-    /* Duplicates first: an erased event is still the one that its copies repeat. */
-    if (ids_seen) {
-        count = drop_duplicates(oracle->found, count);
-    }
-    return drop_erased(oracle->found, count);
+    return count;
 }
 
 static int64_t history_of(const struct oracle_query *query)
@@ -347,11 +311,11 @@ void oracle_query(struct oracle *oracle, const struct oracle_query *query,
         memset(oracle->ad_counts + old, 0, (oracle->ads.count - old) * sizeof *oracle->ad_counts);
     }
     for (size_t i = 0; i < count; i++) {
-        oracle->ad_counts[oracle->found[i].record->ad]++;
+        oracle->ad_counts[oracle->found[i]->ad]++;
     }
     ret_counts->count = 0;
     for (size_t i = 0; i < count; i++) {
-        uint32_t ad = oracle->found[i].record->ad;
+        uint32_t ad = oracle->found[i]->ad;
         if (oracle->ad_counts[ad] == 0) {
             continue; /* Listed already. */
         }
@@ -375,10 +339,10 @@ bool oracle_newest(struct oracle *oracle, const struct oracle_query *query, int6
     if (count == 0) {
         return false;
     }
-    int64_t newest_ms = oracle->found[0].record->time_ms;
+    int64_t newest_ms = oracle->found[0]->time_ms;
     for (size_t i = 1; i < count; i++) {
-        if (oracle->found[i].record->time_ms > newest_ms) {
-            newest_ms = oracle->found[i].record->time_ms;
+        if (oracle->found[i]->time_ms > newest_ms) {
+            newest_ms = oracle->found[i]->time_ms;
         }
     }
     *ret_newest_ms = newest_ms;
