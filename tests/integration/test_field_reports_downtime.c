@@ -247,9 +247,13 @@ static void test_B14_back_after_70_minutes_on_slow_storage(void **unused)
     live_passes(&tally.now, (struct oracle_minimum){users, users / 2, 0});
     live_passes(&tally.expiry, (struct oracle_minimum){users / 2, 1, 0});
     none_was_written_again();
-    /* A SET in the past leaves no key: so none was sent. */
+    /* A SET in the past leaves no key: so none was sent. Each projection of a partition shows each
+     * of its keys once; a second one, when an old owner can have written no more, may be done. */
     double sets = metric_of("fcapd_pushes_set_total");
-    assert_true(sets > 0 && sets <= (double)(live_key_count(&live) + more));
+    unsigned projections = (unsigned)metric_of("fcapd_full_projections_total");
+    unsigned rounds = (projections + PARTITIONS - 1) / PARTITIONS;
+    assert_in_range(rounds, 1, 2);
+    assert_true(sets > 0 && sets <= (double)rounds * (double)live_key_count(&live) + more);
     /* The group saw nothing of it. */
     assert_true(metric_of("fcapd_kafka_partitions_lost_total") == 0);
     assert_int_equal(daemon_process_get(&live.process, "/livez", NULL), 200);
