@@ -137,7 +137,7 @@ struct fcap_task_report {
     bool projecting;      /* a complete projection is under way or due */
     bool replayed;        /* under this assignment: read anew for a longer window */
     int64_t epoch;        /* 0: not known yet */
-    int64_t claimed_next; /* everything below is in Redis; -1: nothing claimed */
+    int64_t claimed_next; /* everything below is in Redis, in projected windows; -1: no claim */
     int64_t claimed_as_of_ms;
     int64_t next_offset; /* in memory */
     int64_t committed_offset;

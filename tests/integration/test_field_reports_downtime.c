@@ -67,7 +67,12 @@ static void make_clock(void)
 static int setup(void **unused)
 {
     static const struct live_options options = {
-        .partitions = PARTITIONS, .workers = 2, .windows = "[1m, 1h, 3h]", .lengths = windows};
+        .partitions = PARTITIONS,
+        .workers = 2,
+        .windows = "[1m, 1h, 3h]",
+        .lengths = windows,
+        .more = "shutdown:\n  deadline: 20s\n", /* It stops with all users' values to write. */
+    };
     (void)unused;
     make_clock();
     live_init(&live, &options);
