@@ -30,12 +30,17 @@ static const struct fcap_command commands[] = {
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
+static void put_command(const struct fcap_command *command, FILE *file)
+{
+    (void)fprintf(file, "  %-8s %s", command->name, command->help);
+    fcap_arguments_usage(command, file);
+}
+
 static int usage(FILE *file)
 {
     (void)fprintf(file, "usage: fcapd COMMAND [-c FILE] [--set key=value]...\n");
     for (size_t i = 0; i < COMMANDS; i++) {
-        (void)fprintf(file, "  %-8s %s", commands[i].name, commands[i].help);
-        fcap_arguments_usage(&commands[i], file);
+        put_command(&commands[i], file);
     }
     return file == stdout ? FCAP_EXIT_OK : FCAP_EXIT_USAGE;
 }
@@ -68,6 +73,13 @@ int main(int count, char **texts)
     }
     if (!fcap_arguments_parse(command, count - 2, texts + 2, &arguments)) {
         return FCAP_EXIT_USAGE;
+    }
+    if (arguments.wants_help) {
+        bool takes_config = (command->takes & FCAP_TAKES_CONFIG) != 0;
+        (void)printf("usage: fcapd %s%s\n", command->name,
+                     takes_config ? " [-c FILE] [--set key=value]..." : "");
+        put_command(command, stdout);
+        return FCAP_EXIT_OK;
     }
     struct fcap_daemon_result result = command->run(&arguments);
     if (!result.is_clean) {

@@ -154,6 +154,10 @@ bool fcap_arguments_parse(const struct fcap_command *command, int count, char **
     }
     for (int i = 0; i < count; i++) {
         const struct option *option = find_option(command, texts[i]);
+        if (strcmp(texts[i], "--help") == 0 || strcmp(texts[i], "-h") == 0) {
+            ret_arguments->wants_help = true;
+            return true;
+        }
         if (option == NULL) {
             return complain("this command knows no such argument", texts[i]);
         }

@@ -26,6 +26,7 @@ struct fcap_arguments {
     const char *spill;   /* --spill; NULL: where the state lies */
     int64_t patience_ms; /* --patience */
     bool is_plain;       /* --no-tty */
+    bool wants_help;     /* --help or -h: nothing behind it was read */
     int rest_count;      /* with FCAP_TAKES_REST: all of them, unread */
     char *const *rest;
 };

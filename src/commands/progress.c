@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define BAR_MS     200
@@ -10,6 +11,7 @@
 #define BAR_WIDTH  24
 #define SMOOTH     0.3 /* of the newest piece */
 #define NUMBER_MAX 32
+#define ROW_MAX    800
 
 void fcap_progress_init(struct fcap_progress *progress, const char *name, FILE *file,
                         bool wants_bar)
@@ -68,28 +70,40 @@ static void put_counts(const struct fcap_progress *progress, uint64_t done, uint
     }
 }
 
+/* One row of the terminal: what is longer would wrap, and "\r" reaches only its last row. */
+static void put_row(struct fcap_progress *progress, const char *text)
+{
+    struct winsize size;
+    int columns = ioctl(fileno(progress->file), TIOCGWINSZ, &size) == 0 && size.ws_col > 1
+                      ? size.ws_col - 1
+                      : ROW_MAX;
+    (void)fprintf(progress->file, "\r\x1b[K%.*s", columns, text);
+    (void)fflush(progress->file); /* A terminal that is gone is not our business. */
+    progress->is_drawn = true;
+}
+
 static void draw(struct fcap_progress *progress, uint64_t done, uint64_t total, const char *counts,
                  const char *end)
 {
+    char row[ROW_MAX];
     char bar[BAR_WIDTH + 1];
     size_t full = (size_t)((double)done / (double)total * BAR_WIDTH);
     for (size_t i = 0; i < BAR_WIDTH; i++) {
         bar[i] = i < full ? '#' : '-';
     }
     bar[BAR_WIDTH] = '\0';
-    (void)fprintf(progress->file, "\r\x1b[K%-6s [%s] %3.0f%%  %s%s", progress->phase, bar,
-                  (double)done / (double)total * 100, counts, end);
-    (void)fflush(progress->file); /* A terminal that is gone is not our business. */
-    progress->is_drawn = true;
+    (void)snprintf(row, sizeof row, "%-6s [%s] %3.0f%%  %s%s", progress->phase, bar,
+                   (double)done / (double)total * 100, counts, end); /* Cut when too long. */
+    put_row(progress, row);
 }
 
 /* Nothing is counted. */
 static void wait_for(struct fcap_progress *progress, const char *what)
 {
     if (progress->is_terminal) {
-        (void)fprintf(progress->file, "\r\x1b[K%-6s %s", progress->phase, what);
-        (void)fflush(progress->file); /* As above. */
-        progress->is_drawn = true;
+        char row[ROW_MAX];
+        (void)snprintf(row, sizeof row, "%-6s %s", progress->phase, what); /* Cut, too. */
+        put_row(progress, row);
     } else {
         (void)fprintf(progress->file, "%s: %s: %s\n", progress->name, progress->phase, what);
     }

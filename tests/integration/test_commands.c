@@ -71,6 +71,18 @@ static void test_a_property_that_the_client_refuses_is_an_error_before_redis_ans
     assert_says("kafka.librdkafka.no.such.property");
 }
 
+static void test_a_command_explains_itself(void **unused)
+{
+    static const char *const help[] = {"--help", NULL};
+    static const char *const user[] = {"--user", "--help", "--frobnicate", NULL};
+    (void)unused;
+    assert_int_equal(daemon_process_command(&process, "backfill", help, NULL), 0);
+    assert_says("usage: fcapd backfill [-c FILE]");
+    assert_says("[--spill DIR]");
+    assert_int_equal(daemon_process_command(&process, "rebuild", user, NULL), 64);
+    assert_says("--frobnicate");
+}
+
 static void test_unknown_commands_and_arguments_are_refused_with_the_list(void **unused)
 {
     static const char *const wrong[] = {"--frobnicate", NULL};
@@ -186,6 +198,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_a_property_that_the_client_refuses_is_an_error_before_redis_answers, setup,
             teardown),
+        cmocka_unit_test_setup_teardown(test_a_command_explains_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_unknown_commands_and_arguments_are_refused_with_the_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_B35_environment_variables_change_nothing, setup,

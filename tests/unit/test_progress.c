@@ -1,11 +1,14 @@
 /* How far a long command is, on a terminal and elsewhere. */
 #include "commands/progress.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -91,6 +94,34 @@ static void test_a_bar_is_drawn_again(void **unused)
                                 "backfill: waits\n");
 }
 
+/* A bar that wraps leaves its first row behind each time. */
+static void test_a_narrow_terminal_gets_what_fits_in_a_row(void **unused)
+{
+    static const char row[] = "\r\x1b[Kread   [############------------]  50%";
+    const struct winsize narrow = {.ws_row = 10, .ws_col = 39};
+    char seen[200];
+    size_t count = 0;
+    (void)unused;
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    FILE *terminal = fopen(ptsname(master), "we");
+    assert_non_null(terminal);
+    assert_int_equal(ioctl(master, TIOCSWINSZ, &narrow), 0);
+    struct fcap_progress bar;
+    fcap_progress_init(&bar, "backfill", terminal, true);
+    assert_true(bar.is_terminal);
+    fcap_progress_at(&bar, "read", 2000, 24000, 48000, "offsets", NULL);
+    while (count < sizeof row - 1) {
+        ssize_t got = read(master, seen + count, sizeof seen - count);
+        assert_true(got > 0);
+        count += (size_t)got;
+    }
+    assert_int_equal(count, sizeof row - 1);
+    assert_memory_equal(seen, row, count);
+    (void)fclose(terminal);
+    (void)close(master);
+}
+
 static void test_numbers(void **unused)
 {
     (void)unused;
@@ -109,6 +140,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_phase_is_told_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_done_may_become_less, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_bar_is_drawn_again, setup, teardown),
+        cmocka_unit_test(test_a_narrow_terminal_gets_what_fits_in_a_row),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
