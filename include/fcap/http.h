@@ -1,10 +1,12 @@
 /* The HTTP server for probes, metrics and admin commands, on libmicrohttpd.
  *
- * Always holds: one thread of its own serves everything; the number of connections, their idle
- * time, the time for one request and the size of its head and body are bounded, so neither slow
- * nor broken clients keep others out for longer than that. A process without free
- * file descriptors waits instead of spinning. Thread rule: open and close belong to one thread;
- * handlers run on the server's thread and may only read what other threads publish for it. */
+ * Always holds: one thread of its own serves everything but the handlers that wait for other
+ * threads; those run on a second one, so that probes are answered at once whatever they wait for.
+ * The number of connections, their idle time, the time for one request and the size of its head and
+ * body are bounded, so neither slow nor broken clients keep others out for longer than that. A
+ * process without free file descriptors waits instead of spinning. Thread rule: open and close
+ * belong to one thread; handlers run on the server's two threads and may only read what other
+ * threads publish for them, or ask those. */
 #ifndef FCAP_HTTP_H
 #define FCAP_HTTP_H
 
@@ -21,6 +23,10 @@
 #define FCAP_HTTP_HEAD_BYTES 32768
 /* A body is read and ignored up to here; a longer one ends the connection. */
 #define FCAP_HTTP_BODY_BYTES 65536
+/* Requests of routes that wait, at one time; a further one gets a 503. */
+#define FCAP_HTTP_WAITING_MAX 16
+/* One of them that has not begun after so long gets a 503, too. */
+#define FCAP_HTTP_WAIT_MS 8000
 
 struct fcap_http_request; /* Valid during the handler. */
 
@@ -39,7 +45,8 @@ struct fcap_http_response {
     struct fcap_buffer body;  /* empty before; the server frees it */
 };
 
-/* Fills the response. Should be quick: nothing else is served meanwhile. */
+/* Fills the response. Should be quick: nothing else is served meanwhile, or, for a route that
+ * waits, no other one that does. */
 typedef void (*fcap_http_handler)(void *context, const struct fcap_http_request *request,
                                   struct fcap_http_response *response);
 
@@ -49,6 +56,7 @@ struct fcap_http_route {
     bool needs_token;   /* it changes something or shows a user's data */
     fcap_http_handler handler;
     void *context;
+    bool waits; /* the handler may wait for other threads, for a few seconds */
 };
 
 struct fcap_http_settings {
@@ -62,6 +70,7 @@ struct fcap_http_settings {
     size_t routes_count;
     int idle_ms;    /* whole seconds; 0: FCAP_HTTP_IDLE_MS */
     int request_ms; /* 0: FCAP_HTTP_REQUEST_MS */
+    int wait_ms;    /* 0: FCAP_HTTP_WAIT_MS */
 };
 
 struct fcap_http;

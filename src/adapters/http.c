@@ -32,6 +32,7 @@ struct connection {
     struct MHD_Connection *handle; /* NULL: free */
     int64_t since_ms;
     bool is_ending; /* its socket is shut, the library has not seen it yet */
+    bool is_parked; /* suspended: its request is at the desk */
 };
 
 struct fcap_http {
@@ -43,14 +44,13 @@ struct fcap_http {
     int listener;
     int port;
     int stopper; /* an eventfd: written once, when the thread shall end */
+    struct fcap_http_desk *desk;
+    int bell; /* the desk's */
     pthread_t thread;
     bool has_thread;
     int64_t accept_after_ms;
     int request_ms;
-};
-
-struct fcap_http_request {
-    struct MHD_Connection *connection;
+    int wait_ms;
 };
 
 static int64_t monotonic_ms(void)
@@ -81,9 +81,19 @@ const char *fcap_http_query(const struct fcap_http_request *request, const char 
     return fcap_http_query_bytes(request, name, &value) ? (const char *)value.data : NULL;
 }
 
+static struct connection *find_connection(struct fcap_http *http, struct MHD_Connection *handle)
+{
+    for (size_t i = 0; i < FCAP_HTTP_CONNECTIONS_MAX; i++) {
+        if (http->connections[i].handle == handle) {
+            return &http->connections[i];
+        }
+    }
+    return NULL;
+}
+
 /* --- answers -------------------------------------------------------------------------------- */
 
-static void say(struct fcap_http_response *response, int status, const char *text)
+void fcap_http_say(struct fcap_http_response *response, int status, const char *text)
 {
     response->status = status;
     fcap_buffer_put_text(&response->body, text);
@@ -117,23 +127,43 @@ static enum MHD_Result refuse_token(struct MHD_Connection *connection, enum fcap
                                     struct fcap_http_response *response)
 {
     if (token == FCAP_HTTP_TOKEN_OFF) {
-        say(response, 403, "off: http.token_file is not set\n");
+        fcap_http_say(response, 403, "off: http.token_file is not set\n");
     } else if (token == FCAP_HTTP_TOKEN_UNREADABLE) {
-        say(response, 403, "off: the file of http.token_file holds no readable token\n");
+        fcap_http_say(response, 403, "off: the file of http.token_file holds no readable token\n");
     } else {
-        say(response, 401, "needs \"Authorization: Bearer\" and the token of http.token_file\n");
+        fcap_http_say(response, 401,
+                      "needs \"Authorization: Bearer\" and the token of http.token_file\n");
         return send_response(connection, response, "WWW-Authenticate", "Bearer");
     }
     return send_response(connection, response, NULL, NULL);
 }
 
-static enum MHD_Result answer_request(const struct fcap_http *http,
-                                      struct MHD_Connection *connection, const char *path,
-                                      const char *method)
+/* Hands the request to the desk and suspends its connection meanwhile. */
+static enum MHD_Result park(struct fcap_http *http, struct MHD_Connection *handle,
+                            const struct fcap_http_route *route,
+                            struct fcap_http_response *response)
+{
+    struct connection *connection = find_connection(http, handle);
+    if (connection == NULL ||
+        !fcap_http_desk_put(http->desk, handle, route, response, monotonic_ms())) {
+        fcap_http_say(response, 503, FCAP_HTTP_CROWDED);
+        return send_response(handle, response, NULL, NULL);
+    }
+    /* Before the desk can call it: that is done by this thread. */
+    MHD_suspend_connection(handle);
+    connection->is_parked = true;
+    return MHD_YES;
+}
+
+static enum MHD_Result answer_request(struct fcap_http *http, struct MHD_Connection *connection,
+                                      const char *path, const char *method)
 {
     struct fcap_http_response response = {.status = 200,
                                           .content_type = "text/plain; charset=utf-8"};
     const struct fcap_http_route *other = NULL;
+    if (fcap_http_desk_take(http->desk, connection, &response)) {
+        return send_response(connection, &response, NULL, NULL);
+    }
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (size_t i = 0; i < http->routes_count; i++) {
         const struct fcap_http_route *route = &http->routes[i];
@@ -152,15 +182,18 @@ static enum MHD_Result answer_request(const struct fcap_http *http,
                 return refuse_token(connection, token, &response);
             }
         }
+        if (route->waits) {
+            return park(http, connection, route, &response);
+        }
         struct fcap_http_request request = {connection};
         route->handler(route->context, &request, &response);
         return send_response(connection, &response, NULL, NULL);
     }
     if (other != NULL) {
-        say(&response, 405, "another method is needed here\n");
+        fcap_http_say(&response, 405, "another method is needed here\n");
         return send_response(connection, &response, "Allow", other->method);
     }
-    say(&response, 404, "nothing here\n");
+    fcap_http_say(&response, 404, "nothing here\n");
     return send_response(connection, &response, NULL, NULL);
 }
 
@@ -188,16 +221,6 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 
 /* --- connections ---------------------------------------------------------------------------- */
 
-static struct connection *find_connection(struct fcap_http *http, struct MHD_Connection *handle)
-{
-    for (size_t i = 0; i < FCAP_HTTP_CONNECTIONS_MAX; i++) {
-        if (http->connections[i].handle == handle) {
-            return &http->connections[i];
-        }
-    }
-    return NULL;
-}
-
 static void on_connection(void *context, struct MHD_Connection *handle, void **socket_context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -205,7 +228,7 @@ static void on_connection(void *context, struct MHD_Connection *handle, void **s
     bool begins = code == MHD_CONNECTION_NOTIFY_STARTED;
     struct connection *connection = find_connection(context, begins ? NULL : handle);
     if (connection != NULL) {
-        *connection = (struct connection){begins ? handle : NULL, monotonic_ms(), false};
+        *connection = (struct connection){begins ? handle : NULL, monotonic_ms(), false, false};
     }
 }
 
@@ -213,7 +236,12 @@ static void on_completed(void *context, struct MHD_Connection *handle, void **st
                          enum MHD_RequestTerminationCode code)
 {
     (void)code;
-    struct connection *connection = find_connection(context, handle);
+    struct fcap_http *http = context;
+    struct connection *connection = find_connection(http, handle);
+    struct fcap_http_response unsent = {0};
+    if (fcap_http_desk_take(http->desk, handle, &unsent)) {
+        fcap_buffer_done(&unsent.body); /* The peer went while it was made. */
+    }
     if (connection != NULL) {
         connection->since_ms = monotonic_ms(); /* A new request may take its time again. */
     }
@@ -235,7 +263,7 @@ static void end_slow_connections(struct fcap_http *http, int64_t now_ms)
 {
     for (size_t i = 0; i < FCAP_HTTP_CONNECTIONS_MAX; i++) {
         struct connection *connection = &http->connections[i];
-        if (connection->handle != NULL && !connection->is_ending &&
+        if (connection->handle != NULL && !connection->is_ending && !connection->is_parked &&
             now_ms - connection->since_ms >= http->request_ms) {
             end_connection(connection);
         }
@@ -248,7 +276,7 @@ static void end_slow_connections(struct fcap_http *http, int64_t now_ms)
  * be dead.) */
 static bool make_room(struct fcap_http *http)
 {
-    struct connection *oldest = &http->connections[0];
+    struct connection *oldest = NULL;
     bool is_one_ending = false;
     for (size_t i = 0; i < FCAP_HTTP_CONNECTIONS_MAX; i++) {
         struct connection *connection = &http->connections[i];
@@ -256,9 +284,11 @@ static bool make_room(struct fcap_http *http)
             return true;
         }
         is_one_ending |= connection->is_ending;
-        oldest = connection->since_ms < oldest->since_ms ? connection : oldest;
+        if (!connection->is_parked && (oldest == NULL || connection->since_ms < oldest->since_ms)) {
+            oldest = connection; /* There is one: fewer than all can be parked. */
+        }
     }
-    if (!is_one_ending) {
+    if (!is_one_ending && oldest != NULL) {
         end_connection(oldest);
     }
     return false;
@@ -288,6 +318,20 @@ static void accept_connection(struct fcap_http *http, int64_t now_ms)
     }
 }
 
+/* Gives the connections back to the library whose answers the desk has made. */
+static void unpark(struct fcap_http *http, int64_t now_ms)
+{
+    struct MHD_Connection *handle;
+    fcap_http_desk_refuse_late(http->desk, now_ms - http->wait_ms);
+    while ((handle = fcap_http_desk_call(http->desk)) != NULL) {
+        struct connection *connection = find_connection(http, handle);
+        FCAP_ASSERT(connection != NULL); /* A suspended one does not end. */
+        connection->is_parked = false;
+        connection->since_ms = now_ms; /* The time at the desk was not the client's. */
+        MHD_resume_connection(handle);
+    }
+}
+
 static int wait_ms(const struct fcap_http *http, int64_t now_ms)
 {
     int64_t wait = LOOP_MS;
@@ -310,10 +354,11 @@ static void *serve(void *context)
     for (;;) {
         int64_t now_ms = monotonic_ms();
         bool may_accept = now_ms >= http->accept_after_ms;
-        struct pollfd waits[3] = {{.fd = http->stopper, .events = POLLIN},
+        struct pollfd waits[4] = {{.fd = http->stopper, .events = POLLIN},
                                   {.fd = info->epoll_fd, .events = POLLIN},
-                                  {.fd = may_accept ? http->listener : -1, .events = POLLIN}};
-        if (poll(waits, 3, wait_ms(http, now_ms)) < 0 && errno != EINTR) {
+                                  {.fd = may_accept ? http->listener : -1, .events = POLLIN},
+                                  {.fd = http->bell, .events = POLLIN}};
+        if (poll(waits, 4, wait_ms(http, now_ms)) < 0 && errno != EINTR) {
             http->accept_after_ms = now_ms + ACCEPT_PAUSE_MS; /* ENOMEM: no busier than that */
         }
         if (waits[0].revents != 0) {
@@ -323,6 +368,7 @@ static void *serve(void *context)
         if (waits[2].revents != 0) {
             accept_connection(http, now_ms);
         }
+        unpark(http, now_ms);
         end_slow_connections(http, now_ms);
         (void)MHD_run(http->daemon); /* Fails only for a daemon that was made otherwise. */
     }
@@ -330,9 +376,7 @@ static void *serve(void *context)
 
 /* --- open and close ------------------------------------------------------------------------- */
 
-/* Starts the thread with every signal blocked: signals are the main thread's business, and
- * SIGPIPE nobody's. */
-static int start_thread(struct fcap_http *http)
+int fcap_http_start_thread(pthread_t *ret_thread, void *(*run)(void *context), void *context)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -346,8 +390,7 @@ static int start_thread(struct fcap_http *http)
         failure = pthread_sigmask(SIG_SETMASK, &all, &before);
     }
     if (failure == 0) {
-        failure = pthread_create(&http->thread, &attributes, serve, http);
-        http->has_thread = failure == 0;
+        failure = pthread_create(ret_thread, &attributes, run, context);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* It worked a moment ago. */
     }
     (void)pthread_attr_destroy(&attributes); /* Frees nothing on Linux. */
@@ -364,6 +407,7 @@ enum fcap_status fcap_http_open(const struct fcap_http_settings *settings,
     http->routes = settings->routes;
     http->routes_count = settings->routes_count;
     http->request_ms = settings->request_ms > 0 ? settings->request_ms : FCAP_HTTP_REQUEST_MS;
+    http->wait_ms = settings->wait_ms > 0 ? settings->wait_ms : FCAP_HTTP_WAIT_MS;
     int idle_ms = settings->idle_ms > 0 ? settings->idle_ms : FCAP_HTTP_IDLE_MS;
     if (settings->token_file != NULL) {
         http->token_file = strdup(settings->token_file);
@@ -380,18 +424,22 @@ enum fcap_status fcap_http_open(const struct fcap_http_settings *settings,
         goto out;
     }
     http->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIBRARY_CONNECTIONS_MAX,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(idle_ms / 1000),
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)FCAP_HTTP_HEAD_BYTES,
-                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0,
+                         NULL, NULL, on_request, http, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)LIBRARY_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+                         (unsigned)(idle_ms / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)FCAP_HTTP_HEAD_BYTES, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+                         http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
     if (http->daemon == NULL) {
         status = fcap_error_set(error, FCAP_IO, "http: libmicrohttpd does not start: %s",
                                 strerror(errno));
         goto out;
     }
-    int failure = start_thread(http);
+    int failure = fcap_http_desk_open(&http->desk, &http->bell);
+    if (failure == 0) {
+        failure = fcap_http_start_thread(&http->thread, serve, http);
+        http->has_thread = failure == 0;
+    }
     if (failure != 0) {
         status = fcap_error_set(error, FCAP_IO, "http: no thread: %s", strerror(failure));
         goto out;
@@ -414,8 +462,15 @@ void fcap_http_close(struct fcap_http *http)
         FCAP_ASSERT(written == sizeof one);     /* The counter is empty, so it takes it. */
         (void)pthread_join(http->thread, NULL); /* Fails only for a thread that is none. */
     }
+    if (http->desk != NULL) {
+        fcap_http_desk_stop(http->desk);
+        unpark(http, monotonic_ms()); /* The library ends none that is suspended. */
+    }
     if (http->daemon != NULL) {
         MHD_stop_daemon(http->daemon);
+    }
+    if (http->desk != NULL) {
+        fcap_http_desk_close(http->desk);
     }
     if (http->stopper >= 0) {
         (void)close(http->stopper); /* Holds nothing. */

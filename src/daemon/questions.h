@@ -1,4 +1,4 @@
-/* Questions to running workers, and orders: asked by the HTTP thread, answered by the workers,
+/* Questions to running workers, and orders: asked by HTTP's second thread, answered by the workers,
  * because only they know the newest counts and may touch their pipelines.
  *
  * One question at a time. Thread rule: ask from one thread; pending and answer from workers. */

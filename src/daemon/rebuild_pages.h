@@ -1,5 +1,6 @@
 /* The pages that show everything once more, and what Redis should hold; each wants the token. The
- * context of each is a struct fcap_questions. Thread rule: the HTTP thread. */
+ * context of each is a struct fcap_questions. They wait for the workers. Thread rule: the HTTP
+ * thread for such pages. */
 #ifndef FCAP_DAEMON_REBUILD_PAGES_H
 #define FCAP_DAEMON_REBUILD_PAGES_H
 

@@ -1,4 +1,4 @@
-/* What several pages take from a request. Thread rule: the HTTP thread. */
+/* What several pages take from a request. Thread rule: HTTP threads. */
 #ifndef FCAP_DAEMON_REQUESTS_H
 #define FCAP_DAEMON_REQUESTS_H
 

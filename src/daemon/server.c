@@ -196,15 +196,15 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
     server->start_ms = fcap_clock_os_wall_ms();
     server->views = fcap_board_views_open(settings->board);
     const struct fcap_http_route routes[ROUTES] = {
-        {"GET", "/livez", false, serve_live, server},
-        {"GET", "/readyz", false, serve_ready, server},
-        {"GET", "/status", false, serve_status, server},
-        {"GET", "/metrics", false, serve_metrics, server},
-        {"GET", "/inspect", true, serve_inspect, server},
-        {"GET", "/hot-users", true, serve_hot_users, server},
-        {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions},
-        {"GET", "/rebuild", true, fcap_serve_rebuild_progress, settings->questions},
-        {"GET", "/values", true, fcap_serve_values, settings->questions},
+        {"GET", "/livez", false, serve_live, server, false},
+        {"GET", "/readyz", false, serve_ready, server, false},
+        {"GET", "/status", false, serve_status, server, false},
+        {"GET", "/metrics", false, serve_metrics, server, false},
+        {"GET", "/inspect", true, serve_inspect, server, true},
+        {"GET", "/hot-users", true, serve_hot_users, server, false},
+        {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions, true},
+        {"GET", "/rebuild", true, fcap_serve_rebuild_progress, settings->questions, true},
+        {"GET", "/values", true, fcap_serve_values, settings->questions, true},
     };
     memcpy(server->routes, routes, sizeof routes);
     struct fcap_http_settings http = {settings->config->http.listen,

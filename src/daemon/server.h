@@ -2,7 +2,7 @@
  * http.token_file: /inspect?user=U[&partition=P], /hot-users, /rebuild and /values.
  *
  * Thread rule: open and close from main; pages are made on the HTTP thread from what others
- * publish. */
+ * publish; those that ask the workers on its second one, so that probes never wait behind them. */
 #ifndef FCAP_DAEMON_SERVER_H
 #define FCAP_DAEMON_SERVER_H
 

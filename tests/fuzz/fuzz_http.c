@@ -93,11 +93,11 @@ static bool is_whole(struct fcap_bytes answer)
 }
 
 /* True when the server answers on this connection; answers questions to workers meanwhile. */
-static bool probe_once(int number)
+static bool probe_once(int number, const char *request)
 {
-    static const char request[] = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
     struct fcap_buffer answer = {0};
-    bool good = send(number, request, sizeof request - 1, MSG_NOSIGNAL) == sizeof request - 1;
+    ssize_t size = (ssize_t)strlen(request);
+    bool good = send(number, request, (size_t)size, MSG_NOSIGNAL) == size;
     while (good && !is_whole(fcap_buffer_bytes(&answer))) {
         struct pollfd wait = {.fd = number, .events = POLLIN};
         fuzz_http_world_answer(world);
@@ -111,14 +111,19 @@ static bool probe_once(int number)
     return good;
 }
 
-/* The server has one thread: when it has answered somebody else twice, it has seen all that came
- * before. libFuzzer's -timeout ends a server that never answers. */
+/* When the server's thread has answered somebody else twice, it has seen all that came before; when
+ * the desk has then answered one, too, all before that are made, and the next answer of the thread
+ * finds them sent. libFuzzer's -timeout ends a server that never answers. */
 static void probe(void)
 {
+    static const char live[] = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char asks[] = "GET /rebuild HTTP/1.1\r\nHost: x\r\nAuthorization: "
+                               "Bearer " FUZZ_HTTP_TOKEN "\r\n\r\n";
+    static const char *const requests[] = {live, live, asks, live};
     static int number = -1;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         int tries = 0;
-        while (number < 0 || !probe_once(number)) {
+        while (number < 0 || !probe_once(number, requests[i])) {
             FCAP_ASSERT(tries++ < TRIES_MAX); /* The oldest connection may be ended for another. */
             if (number >= 0) {
                 close_hard(number);

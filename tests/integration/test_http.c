@@ -71,10 +71,14 @@ static void empty(void *context, const struct fcap_http_request *request,
 }
 
 static const struct fcap_http_route routes[] = {
-    {"GET", "/livez", false, live, "alive\n"},   {"GET", "/readyz", false, not_ready, NULL},
-    {"GET", "/echo", false, echo, NULL},         {"GET", "/big", false, big, NULL},
-    {"GET", "/empty", false, empty, NULL},       {"GET", "/inspect", true, live, "secret"},
-    {"POST", "/savepoint", true, live, "saved"}, {"POST", "/open", false, live, "opened"},
+    {"GET", "/livez", false, live, "alive\n", false},
+    {"GET", "/readyz", false, not_ready, NULL, false},
+    {"GET", "/echo", false, echo, NULL, false},
+    {"GET", "/big", false, big, NULL, false},
+    {"GET", "/empty", false, empty, NULL, false},
+    {"GET", "/inspect", true, live, "secret", false},
+    {"POST", "/savepoint", true, live, "saved", false},
+    {"POST", "/open", false, live, "opened", false},
 };
 
 static struct fcap_http *http;
