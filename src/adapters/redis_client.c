@@ -76,8 +76,10 @@ enum fcap_status client_check(const struct fcap_redis_client *client, size_t ind
 {
     const redisReply *reply = client->replies[index];
     if (reply->type == REDIS_REPLY_ERROR) {
-        return fcap_error_set(error, FCAP_REFUSED, "Redis refuses %s: %s", client->commands[index],
-                              reply->str);
+        enum fcap_sink_redis_error kind = fcap_sink_redis_error_of(reply->str, (size_t)reply->len);
+        return fcap_error_set(error, FCAP_REFUSED, "Redis refuses %s: %s (%s)",
+                              client->commands[index], reply->str,
+                              fcap_sink_redis_error_cure(kind));
     }
     return FCAP_OK;
 }

@@ -166,6 +166,13 @@ static int rebuild_parts(struct rebuilding *rebuilding, const struct fcap_owner_
 {
     size_t done = 0;
     size_t refused = 0;
+    if (rebuilding->state.count == 0) {
+        (void)fprintf(stderr,
+                      "fcapd: the state in %s holds no partition yet: there is nothing to "
+                      "write (`fcapd run` fills it)\n",
+                      rebuilding->config->state.directory);
+        return FCAP_EXIT_TEMPORARY;
+    }
     for (size_t i = 0; i < rebuilding->state.count; i++) {
         struct fcap_error error = {""};
         int32_t partition = rebuilding->state.partitions[i].partition;

@@ -47,7 +47,10 @@ void fcap_serve_rebuild(void *context, const struct fcap_http_request *request,
         } else if (question.user.size > 0) {
             fcap_request_refuse(response, 404, "no partition here knows the user\n");
         } else {
-            fcap_request_refuse(response, 404, "no such partition is assigned here\n");
+            fcap_request_refuse(response, 404,
+                                question.partition < 0
+                                    ? "no partition is assigned here now; see /readyz\n"
+                                    : "no such partition is assigned here\n");
         }
     }
     fcap_buffer_done(&parts);

@@ -348,6 +348,18 @@ static void test_what_the_account_may_not_do_is_named(void **unused)
     assert_int_equal(fcap_redis_client_open(&settings, &other, &error), FCAP_UNAVAILABLE);
 }
 
+static void test_a_refusal_names_its_cure(void **unused)
+{
+    int64_t now_ms = 0;
+    (void)unused;
+    do_redis("CONFIG SET requirepass secret");
+    fcap_redis_client_close(client);
+    open_client();
+    assert_int_equal(fcap_redis_client_time(client, &now_ms, &error), FCAP_REFUSED);
+    assert_non_null(strstr(error.text, "NOAUTH"));
+    assert_non_null(strstr(error.text, "redis.password"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +375,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_redis_that_is_emptied_or_goes_away_ends_it, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_the_account_may_not_do_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_refusal_names_its_cure, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
