@@ -45,6 +45,7 @@ struct fcap_meta {
     int64_t counted_ms;        /* when there certainly were as many as before; NONE */
     uint32_t grown_from;       /* how many partitions there were before */
     bool settle_due;           /* all is to be shown once more when that moment has passed */
+    bool look_due;             /* what the gate showed when it opened is not shown once more yet */
     size_t window_count;
     struct fcap_window_meta windows[FCAP_WINDOWS_MAX];
 };

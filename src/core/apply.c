@@ -25,7 +25,8 @@ static void note_position(struct fcap_task *task, const struct fcap_record *reco
     bool is_trusted = is_trusted_time(task->pipeline, record->timestamp_ms, event_ms);
     /* It decides nothing about the record, but an initial load looks for offsets by such times. */
     FCAP_COUNT(task->pipeline->counters.untrusted_times, !is_trusted);
-    if (task->lost_is_open && is_trusted) {
+    /* Nothing contradicts the timestamp of a record without an event. */
+    if (task->lost_is_open && is_trusted && event_ms != FCAP_TIME_NONE) {
         log_settle(task, record);
     }
     meta->next_offset = record->offset + 1;
@@ -155,7 +156,7 @@ static void erase(struct fcap_task *task, struct fcap_user *user, const struct f
     if (!FCAP_MUTANT(ERASE)) {
         int64_t sent_ms = is_trusted_time(task->pipeline, record->timestamp_ms, FCAP_TIME_NONE)
                               ? record->timestamp_ms
-                              : task->meta.clock_ms;
+                              : core_latest_ms(pipeline);
         int64_t at_ms = growth_erased_at(task, sent_ms);
         int64_t until = user->newest_ms > at_ms ? user->newest_ms : at_ms;
         if (until > user->erased_until_ms) {
@@ -374,10 +375,6 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
     enum fcap_reject reject = FCAP_REJECT_REDELIVERED;
     if (record->offset >= task->meta.next_offset) {
         struct fcap_event event;
-        begin_replay_record(task, record);
-        if (pipeline->failure != FCAP_OK) {
-            return false;
-        }
         int64_t event_ms = FCAP_TIME_NONE;
         reject = pipeline->ports.decoder->decode(pipeline->ports.decoder, record, &event);
         if (reject == FCAP_REJECT_NONE) {
@@ -393,6 +390,10 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
             return false; /* The offset stays: a restart reads the record again. */
         }
         note_position(task, record, event_ms);
+        begin_replay_record(task);
+        if (pipeline->failure != FCAP_OK) {
+            return false; /* Nothing of it was written. */
+        }
         FCAP_POINT_IF(!task->gate_open && reject == FCAP_REJECT_NONE, history_counted);
     }
     if (reject != FCAP_REJECT_NONE) {

@@ -239,15 +239,13 @@ void begin_replay_end(struct fcap_task *task)
     }
 }
 
-void begin_replay_record(struct fcap_task *task, const struct fcap_record *record)
+/* Where the record tells of no time that could be believed, the span is open: that is a loss, too.
+ * Nothing of a task may be changed and unjudged when the next commit is encoded. */
+void begin_replay_record(struct fcap_task *task)
 {
-    if (!task->replay.is_open) {
-        return;
+    if (task->replay.is_open) {
+        replay_judge(task);
     }
-    if (task->lost_is_open && record->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS) {
-        log_settle(task, record);
-    }
-    replay_judge(task);
 }
 
 struct fcap_start begin_replay_gap(struct fcap_task *task, const struct fcap_gap *gap)

@@ -120,6 +120,8 @@ struct second_look {
     struct fcap_buffer ids; /* be16 size, bytes */
     bool all;               /* too many to list: a complete projection instead */
     bool armed;
+    bool left;      /* one was due when the state was loaded: nobody knows its users any more */
+    bool showing;   /* a complete projection, the look's, is under way */
     int64_t due_ms; /* monotonic */
 };
 
@@ -404,7 +406,7 @@ void begin_encode_floor(struct fcap_task *task, struct commit *commit);
 /* Whether a replay loses history is judged when the log tells: at its start, its first record, or
  * its end. A refusal is a failure of the pipeline. */
 void begin_replay_started(struct fcap_task *task);
-void begin_replay_record(struct fcap_task *task, const struct fcap_record *record);
+void begin_replay_record(struct fcap_task *task); /* It has been counted. */
 void begin_replay_end(struct fcap_task *task);
 struct fcap_start begin_replay_gap(struct fcap_task *task, const struct fcap_gap *gap);
 

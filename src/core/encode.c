@@ -46,6 +46,7 @@ static void encode_meta(struct fcap_task *task, struct commit *commit)
         for (size_t i = 0; i < meta->window_count; i++) {
             meta->windows[i].projected_to = (struct fcap_sink_identity){0};
         }
+        meta->look_due = true; /* Whoever opens the gate may know nothing of these users. */
     }
     struct fcap_meta stored = *meta;
     stored.next_offset += FCAP_MUTANT(OFFSET_OUTSIDE) && stored.next_offset < task->end_offset;

@@ -173,14 +173,20 @@ static void enter_epoch(struct fcap_task *task)
     meta->epoch = (uint64_t)task->epoch;
 }
 
+static uint32_t windows_missing(const struct fcap_task *task);
+
 static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     FCAP_POINT(gate_opening);
     enter_epoch(task);
     task->gate_open = true;
-    task->second.all = task->closed_lost || task->closed.count > SECOND_LOOK_MAX;
+    /* Where a complete projection is due, the old owner may have been in the middle of one. */
+    bool may_know_all = windows_missing(task) != 0;
+    task->second.all = task->second.left || task->closed_lost || may_know_all ||
+                       task->closed.count > SECOND_LOOK_MAX;
     task->second.armed = true;
+    task->meta.look_due = true;
     task->second.due_ms = pipeline->monotonic_ms + pipeline->settings.session_timeout_ms;
     enum fcap_status status = show_remembered(task); /* Left by commits before the opening. */
     while (task->closed.head != NULL && status == FCAP_OK) {
@@ -414,6 +420,8 @@ static enum fcap_status full_step(struct fcap_task *task)
                 window->projected_to = full->identity;
             }
         }
+        task->meta.look_due = task->meta.look_due && !task->second.showing;
+        task->second.showing = false;
         task->rebuild &= ~full->windows;
         full->active = false;
         pipeline->changed = true;
@@ -454,7 +462,8 @@ void gate_rebuild_user(struct fcap_task *task, struct fcap_user *user)
 }
 
 /* An old owner may have woken up after the gate opened and sent what lay in its socket: the users
- * that it can have known are shown once more. */
+ * that it can have known are shown once more. A task that goes before that leaves it to the next,
+ * here or after a restart, by `look_due`; the users are then known no more, so all are shown. */
 static enum fcap_status second_look(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
@@ -466,6 +475,9 @@ static enum fcap_status second_look(struct fcap_task *task)
         return FCAP_OK; /* After the one that is under way. */
     }
     second->armed = false;
+    second->showing = second->all;
+    task->meta.look_due = second->all;
+    pipeline->changed = true;
     enum fcap_status status = FCAP_OK;
     if (!FCAP_MUTANT(SECOND_LOOK)) {
         if (second->all) {

@@ -65,12 +65,11 @@ void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size
 }
 
 /* One that is read long after it was sent, from a place that its user may have left, says nothing
- * about what the user did elsewhere since. */
+ * about what the user did elsewhere since. T tells nothing of when it was sent: it may lag. */
 int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms)
 {
-    int64_t clock_ms = task->meta.clock_ms;
-    if (!is_left(task) || sent_ms > clock_ms) {
-        return clock_ms;
+    if (!is_left(task)) {
+        return task->meta.clock_ms;
     }
     return sent_ms > task->meta.history_ms ? sent_ms : task->meta.history_ms + 1;
 }

@@ -5,6 +5,10 @@
 #define VERSION     2
 #define VERSION_MIN 1 /* before partitions could be added */
 
+/* Flags of a task. */
+#define SETTLE_DUE 1
+#define LOOK_DUE   2
+
 /* Flags of a window. */
 #define BUILDING 1
 #define SHOWN    2
@@ -59,7 +63,8 @@ void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
     put_i64(buffer, meta->moved_until_ms);
     put_i64(buffer, meta->counted_ms);
     fcap_buffer_put_be32(buffer, meta->grown_from);
-    fcap_buffer_put_u8(buffer, meta->settle_due ? 1 : 0);
+    fcap_buffer_put_u8(
+        buffer, (uint8_t)((meta->settle_due ? SETTLE_DUE : 0) | (meta->look_due ? LOOK_DUE : 0)));
     fcap_buffer_put_u8(buffer, (uint8_t)meta->window_count);
     for (size_t i = 0; i < meta->window_count; i++) {
         encode_window(&meta->windows[i], buffer);
@@ -109,8 +114,9 @@ static bool decode_growth(struct fcap_reader *reader, uint8_t version, struct fc
     meta->counted_ms = take_i64(reader);
     meta->grown_from = fcap_reader_be32(reader);
     uint8_t flags = fcap_reader_u8(reader);
-    meta->settle_due = flags == 1;
-    return flags <= 1;
+    meta->settle_due = (flags & SETTLE_DUE) != 0;
+    meta->look_due = (flags & LOOK_DUE) != 0;
+    return (flags & ~(SETTLE_DUE | LOOK_DUE)) == 0;
 }
 
 enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret_meta)

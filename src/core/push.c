@@ -227,6 +227,12 @@ void push_build(struct fcap_task *task, const struct fcap_user *user, struct fca
     push->key = fcap_buffer_bytes(&pipeline->key);
 }
 
+/* An erasure takes keys away whatever clocks and readiness say: a clock may have been set back. */
+static bool is_erased(const struct fcap_user *user)
+{
+    return user->erased_until_ms != FCAP_TIME_NONE;
+}
+
 /* Fills the push of one user x window; false when nothing needs to be sent. */
 static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *push)
 {
@@ -234,23 +240,28 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     struct fcap_pipeline *pipeline = task->pipeline;
     int64_t newest;
     bool cut;
+    bool is_owner = growth_owns(task, user);
+    bool is_gone = is_owner ? is_erased(user)
+                            : growth_erased(task, user, task->meta.windows[window].length_ms);
+    if (is_gone && !is_owner) {
+        growth_take_away(task, user, window);
+    }
     if (!task_window_served(task, window)) {
         /* A complete projection follows when it is ready. Until then nobody may take another
-         * window's key for its. */
+         * window's key for its, nor what an earlier life or another owner has left for a user who
+         * was erased since. */
         const struct fcap_window_meta *meta = &task->meta.windows[window];
         fcap_buffer_clear(&pipeline->key);
         fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
         push->key = fcap_buffer_bytes(&pipeline->key);
-        return meta->taken;
+        return meta->taken || is_gone;
     }
-    bool is_owner = growth_owns(task, user);
-    if (!is_owner && !growth_erased(task, user, task->meta.windows[window].length_ms)) {
+    if (!is_owner && !is_gone) {
         return false; /* Somebody else shows it, or its PXAT ends it. */
     }
     push_build(task, user, fcap_user_id(user), window, push, &newest, &cut);
     if (!is_owner) {
-        growth_take_away(task, user, window);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK, .key = push->key};
         return true;
     }
@@ -259,7 +270,7 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
             newest == FCAP_TIME_NONE ||
             newest + task->meta.windows[window].length_ms <= safe_now(pipeline) - 1000;
         /* Its PXAT has passed: the key is gone by itself. */
-        return !((has_passed && !may_be_foreign(task)) || FCAP_MUTANT(PXAT_ONLY));
+        return !((has_passed && !may_be_foreign(task) && !is_gone) || FCAP_MUTANT(PXAT_ONLY));
     }
     FCAP_COUNT(pipeline->counters.values_cut, cut);
     return true;

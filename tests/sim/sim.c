@@ -269,6 +269,7 @@ static void start_worker(struct sim_world *world, struct sim_worker *worker)
     worker->open = true;
     worker->paused = false;
     worker->left = false;
+    worker->counted = 0;
     worker->silent_until_ms = 0;
     worker->seen = (struct fcap_counters){0};
     worker->users_seen = 0;

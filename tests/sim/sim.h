@@ -189,6 +189,7 @@ struct sim_lineage {
     int partition;
     int64_t start;      /* the first record that was read */
     int64_t future_ms;  /* a later event was no reason to read a record before it */
+    int64_t begun_ms;   /* the later of the clocks that its worker had read when it began */
     uint8_t *decisions; /* by noted record, enum sim_decision */
     size_t capacity;
     int life; /* of the log that its offsets speak of */
@@ -230,6 +231,7 @@ struct sim_task {
     int64_t future_ms;         /* of a start by time */
     struct fcap_log_mark mark; /* the highest that it knew at its start; offset 0: none */
     bool started;
+    int64_t began; /* the first record (noted) that this assignment reads */
     int64_t next;
     bool gate_open;
     int64_t gate_opened_ms; /* monotonic */
@@ -264,6 +266,7 @@ struct sim_worker {
     int index;
     int process;
     bool open;
+    int counted;  /* partitions, as it was told last */
     bool reading; /* a record is being delivered */
     int sending;  /* the partition of the push under way */
     bool left;    /* a partition was lost while commands of it were in flight */
@@ -465,7 +468,7 @@ bool sim_life_is_same_below(const struct sim_world *world, int partition,
  * until it expires. A state that knows a mark of that log is told the gap, and its windows are
  * ready when the key has expired; one that has none cannot tell (docs/decisions/0007). */
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
-                       int64_t newest_ms, const struct sim_moment *moment);
+                       int64_t pxat_ms, const struct sim_moment *moment);
 void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,
                      uint64_t commit);
 

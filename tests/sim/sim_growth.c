@@ -31,12 +31,15 @@ int sim_place(struct sim_world *world, int user)
     return is_stale ? user % world->grown_from : sim_partition_of(world, user);
 }
 
-/* Every partition says that the window is ready: what fc:meta asks of a reader. */
+/* Every partition says that the window is ready, and its owner has counted as many partitions as
+ * there are: what fc:meta asks of a reader. */
 bool sim_is_certain(struct sim_world *world, size_t window)
 {
     for (int p = 0; p < world->plan.partitions && world->grown_from > 0; p++) {
         struct fcap_task_report report;
         if (world->is_blind || world->owner[p] < 0 ||
+            world->workers[world->owner[p]].counted < world->plan.partitions ||
+            !world->workers[world->owner[p]].tasks[p].started || /* It may turn out to be blind. */
             !sim_report(&world->workers[world->owner[p]], p, &report) ||
             (report.ready_mask >> window & 1) == 0) {
             return false;

@@ -203,16 +203,20 @@ static bool is_named(const struct sim_world *world, int user, const struct sim_l
 }
 
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
-                       int64_t newest_ms, const struct sim_moment *moment)
+                       int64_t pxat_ms, const struct sim_moment *moment)
 {
     const struct sim_log *log = &world->logs[lineage->partition];
     const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
     bool may_be = lineage->life > 0 && !is_named(world, user, lineage, moment);
     for (size_t i = 0; i < mine->count && may_be; i++) {
         int64_t noted = mine->offsets[i];
-        if (log->records[noted].time_ms == newest_ms && (size_t)noted < lineage->capacity &&
-            lineage->decisions[noted] >= SIM_UNREAD) {
-            return true;
+        bool was_read =
+            (size_t)noted >= lineage->capacity || lineage->decisions[noted] < SIM_UNREAD;
+        for (size_t k = 0; k < SIM_POOL_MAX && !was_read;
+             k++) { /* A name may have been another's. */
+            if (log->records[noted].time_ms + world->plan.pool_ms[k] - 1 == pxat_ms) {
+                return true;
+            }
         }
     }
     return false;

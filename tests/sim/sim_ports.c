@@ -161,7 +161,9 @@ static void on_started(void *context, const struct fcap_started *started)
             sim_count(worker->world, SIM_EVENT_AGAIN, 1);
         }
         sim_life_enter(worker->world, started->partition, lineage, started->offset);
+        int64_t told_ms = process->clock.told_ms;
         lineage->future_ms = task->future_ms;
+        lineage->begun_ms = told_ms > worker->redis_told_ms ? told_ms : worker->redis_told_ms;
         task->start = FCAP_START_OFFSET; /* Should it be told again. */
         sim_count(worker->world, SIM_EVENT_REPLAYED, 1);
     }
@@ -169,6 +171,8 @@ static void on_started(void *context, const struct fcap_started *started)
     sim_life_read_on(worker->world, started->partition, sim_lineage_of(worker, started->partition),
                      started->offset);
     task->started = true;
+    task->began = sim_noted(worker->world, started->partition,
+                            sim_lineage_of(worker, started->partition)->life, started->offset);
     worker->handler.started(worker->handler.context, started);
     if (is_new) {
         sim_note_blind(worker, started->partition);
@@ -179,6 +183,7 @@ static void on_counted(void *context, int32_t partition_count)
 {
     struct sim_worker *worker = context;
     sim_note(worker->world, "worker %d sees %d partitions", worker->index, partition_count);
+    worker->counted = partition_count;
     worker->handler.counted(worker->handler.context, partition_count);
 }
 

@@ -68,7 +68,7 @@ static void check_one(struct rest *rest, int user, size_t window)
         return; /* Gone by the server's clock, which is ahead. */
     }
     struct sim_moment now = {rest->report->clock_ms - length, rest->report->next_offset};
-    if (present && !any && sim_life_is_stray(world, user, rest->lineage, pxat + 1 - length, &now)) {
+    if (present && !any && sim_life_is_stray(world, user, rest->lineage, pxat, &now)) {
         return;
     }
     if (present && !any && pxat < world->redis_latest_ms) {
@@ -113,7 +113,11 @@ void sim_check_rest(struct sim_world *world, enum sim_check check)
                             .hold_ms = check == SIM_CHECK_PROMPT ? hold_ms(world) : 0};
         for (int user = p; user < world->plan.users; user += world->plan.partitions) {
             for (size_t window = 0; window < world->settings.window_count; window++) {
-                if ((report.ready_mask >> window & 1) != 0 && sim_is_certain(world, window)) {
+                /* A complete projection ends with what was queued before it, which is perhaps an
+                 * expiry that is held back while time stands still. */
+                bool is_awaited = rest.hold_ms > 0 && (report.projected_mask >> window & 1) == 0;
+                if ((report.ready_mask >> window & 1) != 0 && !is_awaited &&
+                    sim_is_certain(world, window)) {
                     sim_count(world, SIM_EVENT_GROWN_KEY,
                               world->grown_from > 0 && user % world->grown_from != p);
                     check_one(&rest, user, window);

@@ -98,6 +98,16 @@ static int64_t draw_timestamp(struct sim_world *world)
     }
 }
 
+/* An old timestamp that the record's own event does not contradict: nobody can tell such a lie from
+ * the truth, and what an initial load finds by timestamps goes by it. */
+static bool is_likely(const struct sim_world *world, const struct sim_record *record)
+{
+    const struct fcap_settings *settings = &world->settings;
+    return record->kind == SIM_EVENT && record->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
+           record->time_ms <=
+               record->timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
+}
+
 int64_t sim_append(struct sim_world *world, const struct sim_record *record)
 {
     int partition = sim_place(world, record->user);
@@ -106,6 +116,9 @@ int64_t sim_append(struct sim_world *world, const struct sim_record *record)
     noted.appended_ms = world->true_ms;
     if (noted.timestamp_ms == SIM_NEVER) {
         noted.timestamp_ms = draw_timestamp(world);
+        if (is_likely(world, &noted)) {
+            noted.timestamp_ms = world->true_ms;
+        }
     }
     note_record(world, partition, &noted);
     if (record->kind == SIM_SKIP) {
@@ -239,9 +252,14 @@ static bool is_gone(const struct sim_lineage *lineage, int64_t offset)
 bool sim_is_missed(const struct sim_world *world, const struct sim_lineage *lineage,
                    const struct sim_record *record)
 {
-    int64_t future_ms = world->plan.timestamps_lie
-                            ? lineage->future_ms
-                            : record->timestamp_ms + world->settings.future_skew_ms;
+    /* What would have been refused when it was written, or by clocks that are behind, was never to
+     * be counted. */
+    int64_t written_ms = world->plan.timestamps_lie ? record->appended_ms : record->timestamp_ms;
+    int64_t begun_ms = written_ms < lineage->begun_ms ? written_ms : lineage->begun_ms;
+    int64_t future_ms = begun_ms + world->settings.future_skew_ms;
+    if (world->plan.timestamps_lie && lineage->future_ms < future_ms) {
+        future_ms = lineage->future_ms;
+    }
     return world->settings.start == FCAP_START_TIME &&
            (record->kind == SIM_TOMBSTONE || record->time_ms <= future_ms);
 }

@@ -285,7 +285,7 @@ static void step(struct fcap_pipeline *pipeline)
 #define REDO "00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 95 aa c1 0d 01"
 
 /* Meta: next offset 4, the key's hash, T and H; then what differs between the commits; then the
- * numbers and windows. */
+ * numbers, that a second look is due, and windows. */
 #define META_1                                                                                     \
     "default put 00 05 74 61 73 6b = 02 00 00 00 00 00 00 00 04 00 00 01 8b cf e5 68 00 "          \
     "06 e8 41 7d 0f e6 61 3f 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 "                     \
@@ -294,7 +294,7 @@ static void step(struct fcap_pipeline *pipeline)
     " 00 00 01 8b cf e5 6b e8 00 00 01 8b ab d8 e7 e8 00 00 00 02 00 00 00 01 "                    \
     "00 00 00 00 00 00 ea 60 00 00 00 0c "
 #define META_3(shown)                                                                              \
-    " 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 00 "     \
+    " 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 02 "     \
     "02 00 00 00 00 00 00 05 26 5c 00 02 31 64 " shown " 00 00 01 8b ca bf 0f e8 "                 \
     "80 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "                     \
     "00 01 00 00 00 00 24 0c 84 00 02 37 64 " shown " 00 00 01 8b ab d8 e7 e8 "                    \

@@ -283,7 +283,7 @@ static void test_chunk_many(void **state)
     "00 00 00 00 00 00 ea 60 00 00 00 0c 00 00 00 00 00 00 00 05 "
 /* Grown from 8 partitions. */
 #define META_GROWN                                                                                 \
-    "00 00 01 8b cf e5 68 00 00 00 01 8b cf ee 8f c0 00 00 01 8b cf e5 40 f0 00 00 00 08 01 "
+    "00 00 01 8b cf e5 68 00 00 00 01 8b cf ee 8f c0 00 00 01 8b cf e5 40 f0 00 00 00 08 03 "
 #define NEVER_GROWN                                                                                \
     "80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 00 00 00 00 00 00 "
 #define META_WINDOW                                                                                \
@@ -314,6 +314,7 @@ static struct fcap_meta meta_example(void)
         .counted_ms = 1699999990000,
         .grown_from = 8,
         .settle_due = true,
+        .look_due = true,
         .window_count = 1,
         .windows = {{.number = 2,
                      .length_ms = 86400000,
@@ -368,6 +369,7 @@ static void test_meta_of_version_1(void **state)
     meta.counted_ms = FCAP_TIME_NONE;
     meta.grown_from = 0;
     meta.settle_due = false;
+    meta.look_due = false;
     golden_put(&buffer, "01 " META_BODY META_WINDOW);
     assert_int_equal(fcap_meta_decode(fcap_buffer_bytes(&buffer), &back), FCAP_OK);
     assert_memory_equal(&back, &meta, offsetof(struct fcap_meta, windows));

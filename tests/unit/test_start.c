@@ -156,6 +156,23 @@ static void test_a_cut_log_with_stamps_that_are_too_old(void **unused)
     assert_true(report.complete_since_ms > NOW_MS - 200);
 }
 
+/* Nothing contradicts the stamp of a record without an event: it tells nothing either way. */
+static void test_a_cut_log_with_a_tombstone_whose_stamp_is_too_old(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 3; i++) {
+        (void)fake_topic_append(&world.topic, 0, fcap_bytes_of("v"), FCAP_BYTES_NONE,
+                                NOW_MS - HOUR_MS, FCAP_TIMESTAMP_CREATE);
+    }
+    add(NOW_MS - HOUR_MS / 2, NOW_MS - HOUR_MS / 2);
+    fake_topic_trim(&world.topic, 0, 2);
+    start();
+    check("{\"a\":1}", false, 0);
+    assert_true((report.ready_mask & 1) == 0);
+    assert_true(report.complete_since_ms > NOW_MS - HOUR_MS / 2);
+    assert_true(report.complete_since_ms < NOW_MS - HOUR_MS / 3);
+}
+
 int main(void)
 {
 #define CASE(name)                                                                                 \
@@ -165,6 +182,7 @@ int main(void)
         CASE(test_stamps_that_are_too_old),
         CASE(test_stamps_that_are_right),
         CASE(test_a_cut_log_with_stamps_that_are_too_old),
+        CASE(test_a_cut_log_with_a_tombstone_whose_stamp_is_too_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
