@@ -79,6 +79,7 @@ fi
 
 mount --bind /proc "$root/proc"
 mount --bind /dev "$root/dev"
+mount --bind /dev/pts "$root/dev/pts" # for tests on a terminal
 mount -t tmpfs tmpfs "$root/tmp"
 shared=
 if [ -n "${FCAP_SHARED_DATA:-}" ] && [ -d "$FCAP_SHARED_DATA" ]; then

@@ -332,7 +332,8 @@ if build build-fuzz build-fuzz -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang
         [ -d "$here/fuzz/corpus/$target" ] && [ "$target" != crash ] || continue
         mkdir -p "$TMPDIR/found-$target"
         check "fuzz-$target" "build-fuzz/fuzz_$target" -max_total_time="$fuzz_s" -timeout=30 \
-            -artifact_prefix="$logs/$target-" "$TMPDIR/found-$target" "$here/fuzz/corpus/$target"
+            -error_exitcode=1 -artifact_prefix="$logs/$target-" \
+            "$TMPDIR/found-$target" "$here/fuzz/corpus/$target"
     done
 fi
 targets=
