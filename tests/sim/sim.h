@@ -370,6 +370,7 @@ struct sim_world {
     /* Behind the newest record of a user that was refused when it was read first and accepted when
      * it was read again. */
     int64_t revised_next[SIM_PARTITIONS_MAX][SIM_USERS_MAX];
+    int64_t read_next[SIM_PARTITIONS_MAX]; /* behind the newest record (noted) that anybody read */
     int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
     size_t step;
 

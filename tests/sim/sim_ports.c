@@ -225,6 +225,8 @@ static bool on_record(void *context, const struct fcap_record *record)
     bool was_refused = (size_t)at < lineage->capacity && lineage->decisions[at] == SIM_REFUSED;
     if (fresh) {
         sim_decide(lineage, at, SIM_ACCEPTED); /* A dead letter says otherwise. */
+        int64_t *read_next = &world->read_next[record->partition];
+        *read_next = at < *read_next ? *read_next : at + 1;
     }
     worker->reading = true;
     bool more = worker->handler.record(worker->handler.context, record);
