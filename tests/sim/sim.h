@@ -371,6 +371,7 @@ struct sim_world {
      * it was read again. */
     int64_t revised_next[SIM_PARTITIONS_MAX][SIM_USERS_MAX];
     int64_t read_next[SIM_PARTITIONS_MAX]; /* behind the newest record (noted) that anybody read */
+    uint64_t kept_at_cut; /* commits in the store when a log lost its end last; 0: never */
     int64_t shown_as_of_ms[SIM_USERS_MAX][FCAP_WINDOWS_MAX];
     size_t step;
 

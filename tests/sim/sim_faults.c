@@ -137,7 +137,14 @@ static int any_process(struct sim_world *world)
     return world->processes[process].up ? process : -1;
 }
 
-/* Commits that are being written may still be, before the process is gone. */
+static uint64_t commits_kept(const struct sim_world *world, int process)
+{
+    struct fake_store_counts counts = fake_store_counts(world->processes[process].store);
+    return counts.applied - counts.lost_at_crash;
+}
+
+/* Commits that are being written may still be, before the process is gone. Not injected: that the
+ * machine loses what was committed before a log lost its end, as in truncate_log(). */
 static void crash(struct sim_world *world, int process, bool machine)
 {
     (void)fake_store_run(world->processes[process].store, sim_draw(world, 3));
@@ -146,6 +153,8 @@ static void crash(struct sim_world *world, int process, bool machine)
     if (machine && sim_draw(world, 4) == 0) {
         lose = sim_draw(world, unsynced + 1);
     }
+    uint64_t since_cut = commits_kept(world, process) - world->kept_at_cut;
+    lose = world->kept_at_cut > 0 && lose > since_cut ? (size_t)since_cut : lose;
     sim_crash(world, process, lose);
     world->processes[process].up_at_ms =
         world->monotonic_ms + sim_between(world, 0, world->plan.step_ms * 20);
@@ -245,7 +254,8 @@ static void group_faults(struct sim_world *world)
 /* --- the topic --- */
 
 /* Not injected: a log that begins with a marker, which hides that it was cut, and one that begins
- * with a record whose timestamp lies further back than the slack allows. */
+ * with a record whose timestamp lies further back than the slack allows, or lies without an event
+ * that contradicts it. */
 static bool may_begin_log(const struct sim_world *world, int partition, int64_t start)
 {
     const struct sim_record *records = world->logs[partition].records;
@@ -256,7 +266,10 @@ static bool may_begin_log(const struct sim_world *world, int partition, int64_t 
         int64_t stamp = records[sim_noted(world, partition, life, i)].timestamp_ms;
         newest = stamp > newest ? stamp : newest;
     }
-    return first->kind != SIM_SKIP && newest <= first->timestamp_ms + world->settings.seek_slack_ms;
+    bool is_lie = first->kind != SIM_EVENT && first->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
+                  first->timestamp_ms < first->appended_ms;
+    return first->kind != SIM_SKIP && !is_lie &&
+           newest <= first->timestamp_ms + world->settings.seek_slack_ms;
 }
 
 static void recreate(struct sim_world *world, int partition)
@@ -303,6 +316,7 @@ static void truncate_log(struct sim_world *world, int partition)
         sim_note(world, "the log of %d ends at %lld now", partition, (long long)cut);
         sim_pass_time(world, 1);
         fake_topic_truncate(&world->topic, partition, cut);
+        world->kept_at_cut = commits_kept(world, worker->process);
         world->held_until_ms[partition] = 0;
         fake_topic_hold(&world->topic, partition, -1);
     }
