@@ -211,6 +211,21 @@ static bool is_future(const struct sim_world *world, const struct sim_record *re
     return record->kind == SIM_EVENT && record->time_ms > bound + world->settings.future_skew_ms;
 }
 
+/* Where records are read twice, a tombstone erases once more what stands behind it in the topic. */
+static void erase_again(struct sim_world *world, struct sim_lineage *lineage, int64_t at)
+{
+    int partition = lineage->partition;
+    const struct sim_log *log = &world->logs[partition];
+    const struct sim_record *tombstone = &log->records[at];
+    const struct sim_offsets *mine = &world->by_user[partition][tombstone->user];
+    for (size_t i = 0; i < mine->count && tombstone->kind == SIM_TOMBSTONE; i++) {
+        int64_t noted = mine->offsets[i];
+        if (noted > at && noted < world->read_next[partition] && lineage->may_double) {
+            sim_decide(lineage, noted, SIM_UNREAD); /* Until it is read again. */
+        }
+    }
+}
+
 static bool on_record(void *context, const struct fcap_record *record)
 {
     struct sim_worker *worker = context;
@@ -227,6 +242,7 @@ static bool on_record(void *context, const struct fcap_record *record)
         sim_decide(lineage, at, SIM_ACCEPTED); /* A dead letter says otherwise. */
         int64_t *read_next = &world->read_next[record->partition];
         *read_next = at < *read_next ? *read_next : at + 1;
+        erase_again(world, lineage, at);
     }
     worker->reading = true;
     bool more = worker->handler.record(worker->handler.context, record);
