@@ -250,6 +250,8 @@ static void be_prompt(struct sim_world *world)
     }
     sim_check_rest(world, SIM_CHECK_REST);
     sim_check_erased(world);
+    bool waited = false;
+    int64_t judged_from_ms = SIM_NEVER;
     for (int i = 0; i < MOMENTS && !world->failed; i++) {
         int64_t due = next_due(world);
         if (due == INT64_MAX) {
@@ -258,7 +260,14 @@ static void be_prompt(struct sim_world *world)
         for (int64_t moment = due - 1; moment <= due + 1 && !world->failed; moment++) {
             world->step++;
             sim_note(world, "moment +%lld", (long long)(moment - world->plan.start_ms));
-            if (go_to(world, moment)) {
+            if (!go_to(world, moment)) {
+                waited = true;
+                continue;
+            }
+            /* What T passes late is held back from then on. */
+            judged_from_ms = waited ? moment + world->settings.expiry_hold_ms : judged_from_ms;
+            waited = false;
+            if (moment >= judged_from_ms) {
                 sim_check_rest(world, SIM_CHECK_PROMPT);
             }
         }
