@@ -450,6 +450,7 @@ void sim_step_worker(struct sim_world *world, struct sim_worker *worker)
     }
     process->clock.reads = 0;
     process->clock.passed_ms = 0;
+    sim_note_sleep(worker);
     worker->source.send_allowed = world->monotonic_ms >= worker->silent_until_ms;
     struct fcap_sink_state state;
     worker->sink.sink.ops->state(&worker->sink.sink, &state);

@@ -273,6 +273,7 @@ struct sim_worker {
     bool paused;
     int64_t paused_until_ms; /* monotonic */
     int64_t silent_until_ms; /* may not send until then */
+    int64_t stepped_ms;      /* when it was served last, monotonic */
     struct fcap_pipeline *pipeline;
     struct fake_source source;
     struct fcap_source_handler handler; /* what the pipeline gave */
@@ -359,7 +360,7 @@ struct sim_world {
     uint64_t serial;
     int grown_from;     /* partitions before some were added last; 0: never */
     int64_t learned_ms; /* then every producer knew of them, true time */
-    bool is_blind;      /* an old partition came to a process that could not know of it */
+    bool is_blind;      /* an old partition came to a process that could not know of it, or slept */
 
     struct sim_process processes[SIM_PROCESSES_MAX];
     struct sim_worker workers[SIM_WORKERS_MAX];
@@ -414,6 +415,8 @@ void sim_grow(struct sim_world *world);
 int sim_place(struct sim_world *world, int user);
 /* Whether the key must be what the user's partition says: nobody else may have written it. */
 bool sim_is_certain(struct sim_world *world, size_t window);
+/* Notes an old owner that has slept on what it was sending. */
+void sim_note_sleep(struct sim_worker *worker);
 /* Notes an old partition whose new owner knows nothing of the growth. */
 void sim_note_blind(struct sim_worker *worker, int partition);
 /* Nobody who was erased is there, whether windows are ready or not. */

@@ -65,6 +65,37 @@ void sim_note_blind(struct sim_worker *worker, int partition)
     world->is_blind = true;
 }
 
+/* SIM_NEVER: it is not the worker's, or knows of no growth. */
+static int64_t moved_until_ms(struct sim_worker *worker, int partition)
+{
+    struct fcap_task_report report;
+    int64_t until_ms = SIM_NEVER;
+    if (sim_report(worker, partition, &report)) {
+        for (size_t i = 0; i < report.lost.count; i++) {
+            const struct fcap_lost_span *span = &report.lost.spans[i];
+            until_ms = span->kind == FCAP_GAP_GROWN ? span->since_ms : until_ms;
+        }
+    }
+    return until_ms;
+}
+
+/* Commands that wait for so long are done when the users' new partitions have been shown once more.
+ * A real connection does not wait: redis.command_timeout ends it, and with it what it was sent. */
+void sim_note_sleep(struct sim_worker *worker)
+{
+    struct sim_world *world = worker->world;
+    const struct fcap_settings *settings = &world->settings;
+    int64_t doubt_ms = settings->future_skew_ms + settings->session_timeout_ms;
+    int64_t slept_ms = world->monotonic_ms - worker->stepped_ms;
+    struct fcap_pipeline_sizes sizes;
+    worker->stepped_ms = world->monotonic_ms;
+    fcap_pipeline_sizes(worker->pipeline, &sizes);
+    for (int p = 0; p < world->grown_from && slept_ms > doubt_ms && sizes.flights > 0; p++) {
+        bool may_guess = world->true_ms - slept_ms + doubt_ms <= moved_until_ms(worker, p);
+        world->is_blind = world->is_blind || may_guess;
+    }
+}
+
 /* --- erasures --- */
 
 /* All that is to be shown once more when producers have learned has been shown. */
