@@ -50,6 +50,19 @@ void pipeline_world_settings(struct fcap_settings *settings)
     settings->windows[0] = (struct fcap_window){"1h", PIPELINE_WORLD_HOUR_MS};
 }
 
+static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
+                               struct fcap_event *ret_event)
+{
+    (void)decoder;
+    *ret_event = (struct fcap_event){.user = record->key,
+                                     .ad = record->value,
+                                     .is_tombstone = record->value.data == NULL,
+                                     .time_ms = record->timestamp_ms};
+    return FCAP_REJECT_NONE;
+}
+
+struct fcap_decoder pipeline_world_decoder = {decode};
+
 void pipeline_world_start(const struct fcap_settings *settings, struct fcap_decoder *decoder)
 {
     struct fcap_error error;

@@ -35,6 +35,9 @@ int pipeline_world_setup(void **unused);
 int pipeline_world_teardown(void **unused);
 /* Settings of a process with one window of an hour, named 1h. */
 void pipeline_world_settings(struct fcap_settings *settings);
+/* The key is the user, the value the ad, the timestamp the time; without a value it is a tombstone.
+ */
+extern struct fcap_decoder pipeline_world_decoder;
 /* Starts a process that is given every partition. `decoder` is borrowed. */
 void pipeline_world_start(const struct fcap_settings *settings, struct fcap_decoder *decoder);
 /* Steps, while time stands still, until nothing has waited to be sent or acknowledged for 50 steps.

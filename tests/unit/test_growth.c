@@ -21,23 +21,11 @@ static struct fcap_settings settings;
 static struct fcap_keyed_look look;
 static uint64_t *slots;
 
-static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
-                               struct fcap_event *ret_event)
-{
-    (void)decoder;
-    *ret_event = (struct fcap_event){.user = record->key,
-                                     .ad = record->value,
-                                     .is_tombstone = record->value.data == NULL,
-                                     .time_ms = record->timestamp_ms};
-    return FCAP_REJECT_NONE;
-}
-
 static void start(void)
 {
-    static struct fcap_decoder decoder = {decode};
     look = (struct fcap_keyed_look){0};
     memset(slots, 0, FCAP_KEYED_SLOTS * sizeof *slots);
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 static int setup(void **state)

@@ -11,23 +11,13 @@
 
 enum { FULL_STEP = 300 };
 
-static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
-                               struct fcap_event *ret_event)
-{
-    (void)decoder;
-    *ret_event = (struct fcap_event){
-        .user = record->key, .ad = record->value, .time_ms = record->timestamp_ms};
-    return FCAP_REJECT_NONE;
-}
-
 static void start(size_t work_per_step)
 {
-    static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     pipeline_world_settings(&settings);
     settings.records_per_step = FULL_STEP;
     settings.work_per_step = work_per_step;
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 static void step(void)
@@ -197,7 +187,6 @@ static void test_nobody_waits_for_a_partition_that_is_behind(void **state)
 /* Nor for a window that is being built from an hour of timers. */
 static void test_the_clock_moves_while_a_window_is_built(void **state)
 {
-    static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     (void)state;
     start(20000);
@@ -209,7 +198,7 @@ static void test_the_clock_moves_while_a_window_is_built(void **state)
     settings.windows[settings.window_count++] =
         (struct fcap_window){"2h", 2 * PIPELINE_WORLD_HOUR_MS};
     settings.work_per_step = 64;
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
     pass(50);
     fcap_pipeline_report(world.pipeline, take_report, NULL);
     assert_int_equal(clocks[0], world.now_ms);
@@ -232,11 +221,10 @@ static int64_t slow_clock_ms(void)
 
 static void start_slow(void)
 {
-    static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     pipeline_world_settings(&settings);
     settings.step_clock_ms = slow_clock_ms;
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 /* B14: after hours without a daemon T has a long way, and each slice takes as long as slow storage

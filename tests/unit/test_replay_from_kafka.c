@@ -20,17 +20,6 @@
 
 enum { STEPS_MAX = 5000 };
 
-static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
-                               struct fcap_event *ret_event)
-{
-    (void)decoder;
-    *ret_event = (struct fcap_event){
-        .user = record->key, .ad = record->value, .time_ms = record->timestamp_ms};
-    return FCAP_REJECT_NONE;
-}
-
-static struct fcap_decoder decoder = {decode};
-
 static void make_settings(struct fcap_settings *settings, bool is_longer)
 {
     pipeline_world_settings(settings);
@@ -48,7 +37,7 @@ static void start(bool is_longer)
     struct fcap_settings settings;
     pipeline_world_kill();
     make_settings(&settings, is_longer);
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 static void run(bool is_longer)
@@ -153,7 +142,7 @@ static void comes_late(void **unused)
     pipeline_world_kill();
     make_settings(&settings, true);
     settings.replay_from_kafka = false;
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
     assert_int_equal(pipeline_world_rest(STEPS_MAX), FCAP_OK);
     assert_count("fc:{u}:4h", 0); /* Held back. */
     run(true);
@@ -284,7 +273,7 @@ static void killed_in_the_middle(void **unused)
         pipeline_world_kill();
         make_settings(&settings, true);
         settings.records_per_step = 1;
-        pipeline_world_start(&settings, &decoder);
+        pipeline_world_start(&settings, &pipeline_world_decoder);
         gate_is_open = false;
         for (int i = 0; i < steps && !gate_is_open; i++) {
             assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_OK);

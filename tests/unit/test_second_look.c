@@ -16,26 +16,14 @@ enum { STEP_MS = 500, SESSION_MS = 10000 };
 
 static struct fcap_task_report seen;
 
-static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
-                               struct fcap_event *ret_event)
-{
-    (void)decoder;
-    *ret_event = (struct fcap_event){.user = record->key,
-                                     .ad = record->value,
-                                     .is_tombstone = record->value.data == NULL,
-                                     .time_ms = record->timestamp_ms};
-    return FCAP_REJECT_NONE;
-}
-
 static void start(void)
 {
-    static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     pipeline_world_settings(&settings);
     settings.commit_interval_ms = STEP_MS;
     settings.session_timeout_ms = SESSION_MS;
     settings.expiry_hold_ms = 0;
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 static void look(void *context, const struct fcap_task_report *report)

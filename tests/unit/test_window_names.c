@@ -18,19 +18,9 @@
 
 enum { STEPS_MAX = 5000 };
 
-static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
-                               struct fcap_event *ret_event)
-{
-    (void)decoder;
-    *ret_event = (struct fcap_event){
-        .user = record->key, .ad = record->value, .time_ms = record->timestamp_ms};
-    return FCAP_REJECT_NONE;
-}
-
 /* A process with these windows; a length of 0 ends them. */
 static void start(const struct fcap_window windows[3])
 {
-    static struct fcap_decoder decoder = {decode};
     struct fcap_settings settings;
     pipeline_world_kill();
     pipeline_world_settings(&settings);
@@ -42,7 +32,7 @@ static void start(const struct fcap_window windows[3])
         settings.windows[settings.window_count] = windows[settings.window_count];
         settings.window_count++;
     }
-    pipeline_world_start(&settings, &decoder);
+    pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
 static void settle(void)
