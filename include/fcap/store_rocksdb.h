@@ -11,10 +11,11 @@
  *
  * Keys of its own in the meta family, under the partition number 0xFFFF that no partition has
  * (docs/DATA.md): FF FF "format" = be32 version; FF FF "created_by" = text; FF FF
- * "dropped_through" = be64 ms. */
+ * "dropped_through" = be64 ms; and those of a checkpoint, below. */
 #ifndef FCAP_STORE_ROCKSDB_H
 #define FCAP_STORE_ROCKSDB_H
 
+#include "fcap/changelog.h"
 #include "fcap/ports.h"
 
 #define FCAP_STORE_FORMAT_VERSION 1u
@@ -164,5 +165,54 @@ struct fcap_store_metrics {
 /* A snapshot for metrics pages; costs about a millisecond. Any thread. */
 void fcap_store_rocksdb_metrics(struct fcap_store_rocksdb *db,
                                 struct fcap_store_metrics *ret_metrics);
+
+/* --- what checkpoints are made of (docs/decisions/0021) --- */
+
+/* Batches are numbered as they are written: FF FF "sequence" holds the newest one's number, in the
+ * same atomic unit. FF FF "lineage" tells which history the numbers belong to. A state from before
+ * there were such keys gets them when it is opened. */
+struct fcap_store_position {
+    struct fcap_lineage lineage;
+    uint64_t sequence; /* 0: no batch yet */
+};
+
+/* Where the state stands: the newest batch that is written. Any thread. */
+void fcap_store_rocksdb_position(struct fcap_store_rocksdb *db,
+                                 struct fcap_store_position *ret_position);
+
+/* Is told of each batch that has been written, in order, on the store's writer thread, before the
+ * worker is: it must not wait. `kept[i]`: section i was written. Batches of which nothing was kept
+ * have no number and are not told. Set before the first submit; NULL: nobody. */
+struct fcap_store_follower {
+    void *context;
+    void (*written)(void *context, uint64_t sequence, int64_t written_ms,
+                    const struct fcap_batch *batch, const bool *kept);
+};
+void fcap_store_rocksdb_follow(struct fcap_store_rocksdb *db,
+                               const struct fcap_store_follower *follower);
+
+/* Flushes, and makes `directory` (which must not exist; in the same file system as the state: hard
+ * links) a database of its own that holds exactly the batches up to *ret_sequence. Batches are
+ * written meanwhile. For one thread at a time, any. On failure nothing is left. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_snapshot(struct fcap_store_rocksdb *db,
+                                                           const char *directory,
+                                                           uint64_t *ret_sequence,
+                                                           struct fcap_error *error);
+
+/* For a restore, before any handle is made: writes one frame of a changelog. CORRUPT: its number
+ * does not follow on the position. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_apply(struct fcap_store_rocksdb *db,
+                                                        uint64_t sequence,
+                                                        const struct fcap_batch *batch,
+                                                        struct fcap_error *error);
+
+/* For a restore, at its end: draws another lineage, remembers the old one under FF FF "origin"
+ * (lineage, sequence), and makes everything durable. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_fork(struct fcap_store_rocksdb *db,
+                                                       struct fcap_error *error);
+
+/* What fork() remembered; false: never restored. */
+bool fcap_store_rocksdb_origin(struct fcap_store_rocksdb *db,
+                               struct fcap_store_position *ret_origin);
 
 #endif

@@ -1,0 +1,83 @@
+/* The port to the place where checkpoints are kept: named objects, each written once, as a whole,
+ * and never changed after that. A directory on a mounted volume today (objects_directory.c); an
+ * object store is one more file.
+ *
+ * Names are relative paths of [A-Za-z0-9._-] parts with '/' between them ("days/pod-0/..."), at
+ * most FCAP_OBJECT_NAME_MAX bytes. What must hold: an object is there whole or not at all, whatever
+ * ends the process or the machine; two writers never make one name; what was finished is durable.
+ * Failures are told in `error` (may be NULL) with the object's place and the system's words.
+ *
+ * UNAVAILABLE and NO_SPACE: the place is away or full, try again later; IO: it fails in some other
+ * way, and may be well again later, too: callers keep trying, and nobody exits for it.
+ *
+ * Thread rule: any number of threads at once; one writer or lock belongs to one thread at a time.
+ */
+#ifndef FCAP_OBJECTS_H
+#define FCAP_OBJECTS_H
+
+#include "fcap/bytes.h"
+#include "fcap/status.h"
+
+#define FCAP_OBJECT_NAME_MAX 255
+
+/* An object that is being written. */
+struct fcap_object_writer;
+
+/* Held until unlock(), or until the process ends, however it ends. */
+struct fcap_object_lock;
+
+/* Gets one object's name and size in bytes; returns false to stop. Valid during the call. */
+typedef bool (*fcap_object_visitor)(void *context, const char *name, uint64_t size);
+
+struct fcap_objects;
+struct fcap_objects_ops {
+    /* Starts an object. Nobody sees it before finish(); if the process ends first, nobody ever
+     * does, and its remains go away with the next sweep(). */
+    enum fcap_status (*begin)(struct fcap_objects *objects, const char *name,
+                              struct fcap_object_writer **ret_writer, struct fcap_error *error);
+    /* Appends. After a failure only abandon() is left. */
+    enum fcap_status (*write)(struct fcap_objects *objects, struct fcap_object_writer *writer,
+                              struct fcap_bytes bytes, struct fcap_error *error);
+    /* Makes it durable and visible. LOCKED: the name exists already, made by somebody else.
+     * Whatever is returned, the writer is gone; when it is not OK, the object may have become
+     * visible all the same (a failure after the last step) and is whole then. */
+    enum fcap_status (*finish)(struct fcap_objects *objects, struct fcap_object_writer *writer,
+                               struct fcap_error *error);
+    /* Gives it up. NULL is fine. */
+    void (*abandon)(struct fcap_objects *objects, struct fcap_object_writer *writer);
+    /* Up to `size` bytes from `offset` on; fewer only at the end. REFUSED: there is none. */
+    enum fcap_status (*read)(struct fcap_objects *objects, const char *name, uint64_t offset,
+                             uint8_t *data, size_t size, size_t *ret_size,
+                             struct fcap_error *error);
+    /* All objects whose name starts with `prefix`, by name in byte order. */
+    enum fcap_status (*list)(struct fcap_objects *objects, const char *prefix,
+                             fcap_object_visitor visitor, void *context, struct fcap_error *error);
+    /* OK also when there is none. */
+    enum fcap_status (*remove)(struct fcap_objects *objects, const char *name,
+                               struct fcap_error *error);
+    /* Removes what writers of this prefix have left behind; call it under the lock of the one who
+     * writes there, before begin(). */
+    enum fcap_status (*sweep)(struct fcap_objects *objects, const char *prefix,
+                              struct fcap_error *error);
+    /* Exclusive, for the prefix `name`. LOCKED: the error names the holder, as `holder` told it. */
+    enum fcap_status (*lock)(struct fcap_objects *objects, const char *name, const char *holder,
+                             struct fcap_object_lock **ret_lock, struct fcap_error *error);
+    /* NULL is fine. */
+    void (*unlock)(struct fcap_objects *objects, struct fcap_object_lock *lock);
+};
+struct fcap_objects {
+    const struct fcap_objects_ops *ops;
+};
+
+/* Objects as files below `directory`, which is made, with its parents, when it is missing. Borrows
+ * nothing. The caller gives it back to fcap_objects_directory_close(). FOREIGN: the directory holds
+ * something else; FORMAT: the layout of another version. A volume that is not mounted must not be
+ * mistaken for an empty one: with `must_exist` a directory without its mark is UNAVAILABLE. */
+enum fcap_status fcap_objects_directory_open(const char *directory, bool must_exist,
+                                             struct fcap_objects **ret_objects,
+                                             struct fcap_error *error) FCAP_MUST_USE;
+
+/* Writers and locks must have been given back. NULL is fine. */
+void fcap_objects_directory_close(struct fcap_objects *objects);
+
+#endif
