@@ -5,9 +5,10 @@
 #
 # Installs the Debian packages it lacks when it is root, otherwise names them. Test programs,
 # labels and sizes come from CMake; nothing here names a test. Logs: build/test-logs/, with
-# results.tsv, a line for each test, from which tests/quality.py makes docs/QUALITY.md. The last
-# line is "N passed, N failed" (", N skipped" when any; with CI=true a skip is a failure), counted
-# in test functions; a check that is no cmocka program counts as one.
+# results.tsv, a line for each test, from which tests/quality.py makes docs/QUALITY.md. At the end
+# each failed one says once more why. The last line is "N passed, N failed" (", N skipped" when any;
+# with CI=true a skip is a failure), counted in test functions; a check that is no cmocka program
+# counts as one.
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 top=$(dirname -- "$here")
@@ -31,7 +32,8 @@ FCAP_SHARED_DATA=${FCAP_SHARED_DATA:-}
 export FCAP_TEST_FULL FCAP_TEST_JOBS FCAP_TEST_TIMEOUT FCAP_SHARED_DATA
 
 logs=$top/build/test-logs
-mkdir -p "$logs"
+rm -rf "$logs/failures"
+mkdir -p "$logs/failures"
 results=$logs/results.tsv
 begun=$(date +%s)
 printf '# %s\t%s\n' begun "$(date -u '+%Y-%m-%d %H:%M UTC')" \
@@ -66,6 +68,7 @@ finish() {
     stop_session "$child"
     stop_session "$broker"
     rm -rf "$TMPDIR"
+    print_failures
     if [ "${CI:-}" = true ]; then
         failed=$((failed + skipped)) skipped=0
     fi
@@ -94,6 +97,53 @@ run() {
     return $code
 }
 
+# --- why something failed -----------------------------------------------------------------------
+
+failures=0
+failures_lines=150 # all of them together, at the end
+failure_lines=40   # one of them
+
+# Keeps for the end what a failed one had to say.
+failure() { # TITLE COMMAND...: the command prints it
+    failures=$((failures + 1))
+    title=$1
+    shift
+    { printf '%s\n' "$title" && "$@"; } >"$logs/failures/$(printf '%03d' $failures)"
+}
+
+# From before the first line that tells of a failure to behind the last, or the end when none does.
+excerpt() { # FILE LINES
+    tail -n +2 "$1" | cut -c 1-400 | awk -v lines="$2" '
+        { text[NR] = $0 }
+        /\[  ERROR   \]|: error: |^FAILED: |Sanitizer: |runtime error: |^skipped: / {
+            if (!first) first = NR
+            last = NR
+        }
+        END {
+            if (!first) first = last = NR
+            half = int((lines + 1) / 2)
+            from = first - int(lines / 8)
+            to = last + int(lines / 8)
+            if (to > NR) to = NR
+            if (from > to - lines) from = to - lines + 1
+            if (from < 1) from = 1
+            for (i = from; i <= to; i++) {
+                if (i < from + half || i > to - half) print "    " text[i]
+                else if (i == from + half) print "    ..."
+            }
+        }'
+}
+
+print_failures() {
+    [ $failures -gt 0 ] || return 0
+    lines=$((failures_lines / failures - 1))
+    [ $lines -lt $failure_lines ] || lines=$failure_lines
+    for file in "$logs"/failures/*; do
+        printf -- '--- %s\n' "$(head -n 1 "$file")"
+        [ $lines -le 0 ] || excerpt "$file" $lines
+    done | head -n $failures_lines
+}
+
 # --- counting -----------------------------------------------------------------------------------
 
 # What a program has to say beyond passed or failed: its lines "result: ..." (what was compared)
@@ -114,6 +164,9 @@ report() { # NAME ok|failed|skipped [LOG]
     skipped) skipped=$((skipped + 1)) ;;
     esac
     printf '%-9s %s\n' "[$2]" "$1"
+    if [ "$2" = failed ] || { [ "$2" = skipped ] && [ "${CI:-}" = true ]; }; then
+        failure "$1" cat "${3:-/dev/null}"
+    fi
     if [ "$2" != ok ] && [ -n "${3:-}" ]; then
         tail -n 60 "$3" | sed 's/^/    /'
     fi
@@ -146,7 +199,7 @@ check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: ca
 # Adds up a log of ctest -V. Lines of a test start with its number; cmocka's own summary tells how
 # many functions passed. A test without one, and one that died before it, counts as one.
 count_log() { # STAGE LOG
-    totals=$(awk -v stage="$1" -v results="$results" '
+    totals=$(awk -v stage="$1" -v results="$results" -v ci="${CI:-}" '
         function number(line, word) {
             sub(".*\\[  " word " *\\] ", "", line)
             return line + 0
@@ -189,15 +242,22 @@ count_log() { # STAGE LOG
             for (id in passed) p += passed[id]
             for (id in failed) f += failed[id]
             for (id in skipped) s += skipped[id]
-            print p + 0, f + 0, s + 0
+            printf "%d %d %d", p, f, s
+            for (id in name) if (failed[id] || (skipped[id] && ci == "true")) printf " %s", id
         }' "$2" 2>"$2.lines")
     cat "$2.lines"
     rm -f "$2.lines"
     # shellcheck disable=SC2086
     set -- $1 $2 $totals
-    passed=$((passed + $3)) failed=$((failed + $4)) skipped=$((skipped + $5))
-    echo "$1: $3 passed, $4 failed, $5 skipped"
+    stage=$1 log=$2
     stage_passed=$3 stage_failed=$4
+    passed=$((passed + $3)) failed=$((failed + $4)) skipped=$((skipped + $5))
+    echo "$stage: $3 passed, $4 failed, $5 skipped"
+    shift 5
+    for id; do
+        failure "$stage:$(sed -n "s|^ *[0-9]*/[0-9]* Test  *#$id: | |p" "$log")" \
+            sed -n "s/^$id: //p" "$log"
+    done
 }
 
 # ctest on one build folder. A run that fails without a failed test (nothing could start) counts.
@@ -209,9 +269,6 @@ tests() { # STAGE BUILD_FOLDER CTEST_ARGUMENTS...
     count_log "$stage" "$logs/$stage.log"
     if [ $code -ne 0 ] && [ "$stage_failed" -eq 0 ]; then
         report "$stage" failed "$logs/$stage.log"
-    fi
-    if [ "$stage_failed" -gt 0 ]; then
-        tail -n 200 "$logs/$stage.log" | sed 's/^/    /'
     fi
 }
 

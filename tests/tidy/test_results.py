@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tests/run.sh counts in a log of ctest, and what tests/quality.py makes of it."""
+"""What tests/run.sh counts in a log of ctest and tells of its failures, and what tests/quality.py
+makes of it."""
 
 import os
 import re
@@ -37,6 +38,11 @@ LOG = """
       Start  6: crash
  6/6 Test  #6: crash ............Subprocess aborted***Exception:   0.30 sec
 """
+BAD = """--- s: bad ..............***Failed    0.50 sec
+    [  ERROR   ] --- false
+    [  FAILED  ] three
+"""
+CRASH = "--- s: crash ............Subprocess aborted***Exception:   0.30 sec\n"
 ROWS = """s good passed 2 1.26 10 keys compared; 2 | more
 s bad failed 2 0.50 
 s some passed, 1 skipped 4 0.10 no moon tonight
@@ -54,20 +60,57 @@ def expect(name, good, text=""):
     return good
 
 
-def check_counts(folder):
+def run_counts(folder, log, ci=""):
+    """count_log and, behind the line "end", what the end of a run says of failures."""
     with open(os.path.join(TESTS, "run.sh"), encoding="utf-8") as file:
-        function = re.search(r"^count_log\(\).*?^}", file.read(), re.M | re.S).group(0)
+        text = file.read()
+    parts = [re.search(pattern, text, re.M | re.S).group(0) for pattern in (
+        r"^failures=0.*?^# --- counting", r"^count_log\(\).*?^}")]
     with open(os.path.join(folder, "log"), "w", encoding="utf-8") as file:
-        file.write(LOG)
-    script = f"passed=0 failed=0 skipped=0 results=rows\n{function}\ncount_log s log\n"
-    done = subprocess.run(["sh", "-c", script], cwd=folder, capture_output=True, text=True)
+        file.write(log)
+    shutil.rmtree(os.path.join(folder, "failures"), ignore_errors=True)
+    os.mkdir(os.path.join(folder, "failures"))
+    script = "\n".join(["passed=0 failed=0 skipped=0 results=rows logs=.", *parts,
+                        "count_log s log", "echo end", "print_failures"])
+    return subprocess.run(["sh", "-c", script], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "CI": ci}).stdout.partition("end\n")
+
+
+def check_counts(folder):
+    counts, _, end = run_counts(folder, LOG)
     with open(os.path.join(folder, "rows"), encoding="utf-8") as file:
         rows = file.read()
     return [
-        expect("the sum", done.stdout.endswith("s: 7 passed, 2 failed, 2 skipped\n"), done.stdout),
-        expect("reasons", "s: some: skipped: no moon tonight" in done.stdout, done.stdout),
+        expect("the sum", counts.endswith("s: 7 passed, 2 failed, 2 skipped\n"), counts),
+        expect("reasons", "s: some: skipped: no moon tonight" in counts, counts),
         expect("rows", rows.replace("\t", " ") == ROWS, rows),
+        expect("why", BAD in end and CRASH in end and "moon" not in end, end),
     ]
+
+
+def check_failures(folder):
+    """The end fits into the last lines of a run, with the reason of each failure."""
+    end = run_counts(folder, LOG, ci="true")[2]
+    results = [expect("skips", "skipped: no moon" in end and "skipped: no Maven" in end, end)]
+    noise = "".join(f"7: noise {i}\n7: ...\n" for i in range(500))
+    error = "7: [  ERROR   ] --- it was 3:\n"
+    place = "7: [   LINE   ] --- test_long.c:9: error: Failure!\n"
+    result = "      Start  7: long\n 1/1 Test  #7: long ....***Failed  9.9 sec\n"
+    for text in (noise + error + noise + place + noise, noise + error + place,
+                 error + noise + place):
+        end = run_counts(folder, text + result)[2]
+        results.append(expect("a long one", "it was 3" in end and "test_long.c:9" in end and
+                              20 < end.count("\n") < 45, end))
+    end = run_counts(folder, noise + "7: the last\n" + result)[2]
+    results.append(expect("killed", "the last\n" in end and 20 < end.count("\n") < 45, end))
+    for count in (5, 60, 400):
+        log = "".join((noise[-800:] + error + result).replace("7: ", f"{1000 + i}: ")
+                      for i in range(count))
+        end = run_counts(folder, log)[2]
+        results.append(expect("many", end.count("--- s: long") == min(count, 150) and
+                              end.count("it was 3") == (count if count < 75 else 0) and
+                              end.count("\n") <= 150, end))
+    return results
 
 
 def check_quality(folder):
@@ -108,9 +151,9 @@ def check_quality(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        results = check_counts(folder) + check_quality(folder)
+        results = check_counts(folder) + check_quality(folder) + check_failures(folder)
     print(f"results of a run: {sum(results)} of {len(results)} as expected")
-    return 0 if all(results) and len(results) >= 15 else 1
+    return 0 if all(results) and len(results) >= 24 else 1
 
 
 if __name__ == "__main__":
