@@ -29,11 +29,15 @@ struct fcap_changelog_head {
 void fcap_changelog_put_head(struct fcap_buffer *buffer, const struct fcap_changelog_head *head);
 
 /* Appends one frame: the kept sections of a batch (`kept[i]` for section i; NULL: all of them).
- * `written_ms`: wall clock, Unix epoch. */
-void fcap_changelog_put_frame(struct fcap_buffer *buffer, uint64_t sequence, int64_t written_ms,
-                              const struct fcap_batch *batch, const bool *kept);
+ * `written_ms`: wall clock, Unix epoch. False: it would be above FCAP_CHANGELOG_FRAME_MAX, and
+ * nothing is appended. */
+#define FCAP_CHANGELOG_FRAME_MAX ((size_t)1 << 30)
+bool fcap_changelog_put_frame(struct fcap_buffer *buffer, uint64_t sequence, int64_t written_ms,
+                              const struct fcap_batch *batch, const bool *kept) FCAP_MUST_USE;
 
-/* Reads a segment piece by piece. Zero-initialised but for `expected` it starts at the head. */
+/* Reads a segment piece by piece. Zero-initialised it starts at the head. The caller compares the
+ * lineage and the first number with what it wants, and the last one when the segment ends: what is
+ * cut off behind a whole frame shows only there. */
 struct fcap_changelog_reader {
     struct fcap_lineage lineage; /* set by the head */
     uint64_t next;               /* the sequence number that the next frame must have */
@@ -56,7 +60,8 @@ enum fcap_changelog_result {
 };
 
 /* Reads the head when it has not been read, then one frame, from `bytes`; *ret_used tells how many
- * of them are done with, also with MORE (a head). A frame above 1 GiB is DAMAGED. */
+ * of them are done with, also with MORE (a head). The caller adds to the rest before it comes
+ * again. After DAMAGED and FOREIGN nothing more can be read. */
 enum fcap_changelog_result fcap_changelog_read(struct fcap_changelog_reader *reader,
                                                struct fcap_bytes bytes, size_t *ret_used,
                                                struct fcap_changelog_frame *ret_frame);

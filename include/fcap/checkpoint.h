@@ -13,7 +13,8 @@
 
 /* One file of the snapshot. */
 struct fcap_checkpoint_file {
-    char name[64];                         /* in the database's directory: "000123.sst" */
+    char name[64];                         /* in the database's directory: "000123.sst"; the bytes
+                                              of an object's name, and no '/' */
     char object[FCAP_OBJECT_NAME_MAX + 1]; /* where its bytes are kept */
     uint64_t size;
     uint64_t hash; /* fcap_checkpoint_hash() over all of it */
@@ -36,12 +37,15 @@ struct fcap_checkpoint_partition {
     int64_t clock_ms; /* T */
 };
 
+/* Of a profile and of an instance: what the configuration allows, [A-Za-z0-9._-] and not empty. */
+#define FCAP_CHECKPOINT_NAME_MAX 64
+
 /* A zero-initialised one is empty; the arrays are owned. */
 struct fcap_checkpoint {
     uint64_t number; /* 1, 2, ... of this instance */
     int64_t made_ms; /* wall clock, Unix epoch */
-    char profile[64];
-    char instance[256];
+    char profile[FCAP_CHECKPOINT_NAME_MAX + 1];
+    char instance[FCAP_CHECKPOINT_NAME_MAX + 1];
     struct fcap_lineage lineage;
     uint64_t snapshot_sequence;
     int64_t snapshot_ms; /* when the snapshot was taken */
@@ -87,9 +91,24 @@ void fcap_checkpoint_hash_add(struct fcap_checkpoint_hash *hash, struct fcap_byt
 /* The checksum; frees and zeroes. */
 uint64_t fcap_checkpoint_hash_end(struct fcap_checkpoint_hash *hash);
 
-/* "<profile>/<instance>/manifest-<number, 20 digits>" and so on; each gives `name`. Characters that
- * a name cannot have become %XX of '_' form: see docs/DATA.md. */
+/* The names of an instance's objects (docs/DATA.md, "Checkpoints"). Each is written into `name`,
+ * which is given back. The prefix is "<profile>/<instance>/" and no other instance's; the others
+ * begin with it. `unique` keeps two attempts apart: any number that was not used for this before.
+ */
 const char *fcap_checkpoint_prefix(const char *profile, const char *instance,
                                    char name[FCAP_OBJECT_NAME_MAX + 1]);
+/* Two writers that both believe they are the only one meet here: one number, one name. */
+const char *fcap_checkpoint_manifest_name(const char *prefix, uint64_t number,
+                                          char name[FCAP_OBJECT_NAME_MAX + 1]);
+const char *fcap_checkpoint_segment_name(const char *prefix, uint64_t first,
+                                         const struct fcap_lineage *lineage, uint64_t unique,
+                                         char name[FCAP_OBJECT_NAME_MAX + 1]);
+/* `file`: its name in the database's directory. */
+const char *fcap_checkpoint_file_name(const char *prefix, const char *file,
+                                      const struct fcap_lineage *lineage, uint64_t unique,
+                                      char name[FCAP_OBJECT_NAME_MAX + 1]);
+
+/* True when it is a manifest's name, of any instance; the prefix is its first bytes. */
+bool fcap_checkpoint_is_manifest(const char *name, size_t *ret_prefix_size, uint64_t *ret_number);
 
 #endif

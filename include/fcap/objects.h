@@ -3,9 +3,10 @@
  * object store is one more file.
  *
  * Names are relative paths of [A-Za-z0-9._-] parts with '/' between them ("days/pod-0/..."), at
- * most FCAP_OBJECT_NAME_MAX bytes. What must hold: an object is there whole or not at all, whatever
- * ends the process or the machine; two writers never make one name; what was finished is durable.
- * Failures are told in `error` (may be NULL) with the object's place and the system's words.
+ * most FCAP_OBJECT_NAME_MAX bytes; no part begins with '.'. What must hold: an object is there
+ * whole or not at all, whatever ends the process or the machine; two writers never make one name;
+ * what was finished is durable. Failures are told in `error` (may be NULL) with the object's place
+ * and the system's words.
  *
  * UNAVAILABLE and NO_SPACE: the place is away or full, try again later; IO: it fails in some other
  * way, and may be well again later, too: callers keep trying, and nobody exits for it.
@@ -19,6 +20,9 @@
 #include "fcap/status.h"
 
 #define FCAP_OBJECT_NAME_MAX 255
+
+/* Every call below wants such a name, or dies. */
+bool fcap_object_name_is_valid(const char *name);
 
 /* An object that is being written. */
 struct fcap_object_writer;
@@ -38,7 +42,8 @@ struct fcap_objects_ops {
     /* Appends. After a failure only abandon() is left. */
     enum fcap_status (*write)(struct fcap_objects *objects, struct fcap_object_writer *writer,
                               struct fcap_bytes bytes, struct fcap_error *error);
-    /* Makes it durable and visible. LOCKED: the name exists already, made by somebody else.
+    /* Makes it durable and visible. LOCKED: the name exists already, made by somebody else, or a
+     * lock on the name's prefix that this process held was lost and somebody else has it now.
      * Whatever is returned, the writer is gone; when it is not OK, the object may have become
      * visible all the same (a failure after the last step) and is whole then. */
     enum fcap_status (*finish)(struct fcap_objects *objects, struct fcap_object_writer *writer,
@@ -49,18 +54,21 @@ struct fcap_objects_ops {
     enum fcap_status (*read)(struct fcap_objects *objects, const char *name, uint64_t offset,
                              uint8_t *data, size_t size, size_t *ret_size,
                              struct fcap_error *error);
-    /* All objects whose name starts with `prefix`, by name in byte order. */
+    /* All objects whose name starts with `prefix`, by name in byte order. The visitor may make any
+     * call. */
     enum fcap_status (*list)(struct fcap_objects *objects, const char *prefix,
                              fcap_object_visitor visitor, void *context, struct fcap_error *error);
     /* OK also when there is none. */
     enum fcap_status (*remove)(struct fcap_objects *objects, const char *name,
                                struct fcap_error *error);
-    /* Removes what writers of this prefix have left behind; call it under the lock of the one who
-     * writes there, before begin(). */
+    /* Removes what writers have left behind below `prefix` ("" or a name with a '/' behind it);
+     * call it under the lock of the one who writes there, before begin(). */
     enum fcap_status (*sweep)(struct fcap_objects *objects, const char *prefix,
                               struct fcap_error *error);
-    /* Exclusive, for the prefix `name`. LOCKED: the error names the holder, as `holder` told it. */
-    enum fcap_status (*lock)(struct fcap_objects *objects, const char *name, const char *holder,
+    /* Exclusive, for `prefix` (as above). LOCKED: the error names the holder, as `holder` told it.
+     * A lock that is lost although its process lives (another volume in the old one's place) is
+     * taken anew by begin() and finish() below it. */
+    enum fcap_status (*lock)(struct fcap_objects *objects, const char *prefix, const char *holder,
                              struct fcap_object_lock **ret_lock, struct fcap_error *error);
     /* NULL is fine. */
     void (*unlock)(struct fcap_objects *objects, struct fcap_object_lock *lock);
@@ -72,7 +80,10 @@ struct fcap_objects {
 /* Objects as files below `directory`, which is made, with its parents, when it is missing. Borrows
  * nothing. The caller gives it back to fcap_objects_directory_close(). FOREIGN: the directory holds
  * something else; FORMAT: the layout of another version. A volume that is not mounted must not be
- * mistaken for an empty one: with `must_exist` a directory without its mark is UNAVAILABLE. */
+ * mistaken for an empty one: with `must_exist` a directory without its mark is UNAVAILABLE; and so
+ * is, in every call, one whose mark is gone or another than at the opening. Nothing is held open
+ * but objects that are being written and locks, so that all goes on when the volume is mounted
+ * again. */
 enum fcap_status fcap_objects_directory_open(const char *directory, bool must_exist,
                                              struct fcap_objects **ret_objects,
                                              struct fcap_error *error) FCAP_MUST_USE;
