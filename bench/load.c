@@ -119,6 +119,14 @@ static void end(struct watch *watch, double cpu_s)
     loaded->broker_cpu_s = broker_cpu_s(watch->world) - watch->broker_cpu_s;
 }
 
+/* Old events go on leaving each of the three windows, and a value that only an expiry has changed
+ * waits up to 100 ms for company (docs/decisions/0010): that the backlog is empty at the moment of
+ * a look may not happen for minutes. Users of half a second are as good as none. */
+static double backlog_at_rest(double events)
+{
+    return 3 * events / (7 * (double)DAY_S) / 2 + 1;
+}
+
 static bool is_loaded(struct world *world, double events)
 {
     struct reading now;
@@ -130,7 +138,7 @@ static bool is_loaded(struct world *world, double events)
         return false;
     }
     return now.gates_open >= world->options.partitions && now.projections == 0 &&
-           now.records >= events && now.push_backlog == 0;
+           now.records >= events && now.push_backlog <= backlog_at_rest(events);
 }
 
 static void load_by_run(struct world *world, struct results *results)
