@@ -19,6 +19,11 @@ struct fcap_lineage {
     uint8_t bytes[FCAP_LINEAGE_BYTES];
 };
 
+/* In hexadecimal digits; gives `text`. */
+#define FCAP_LINEAGE_TEXT_BYTES (2 * FCAP_LINEAGE_BYTES + 1)
+const char *fcap_lineage_text(const struct fcap_lineage *lineage,
+                              char text[FCAP_LINEAGE_TEXT_BYTES]);
+
 /* A segment's head: appended once, before its first frame. */
 struct fcap_changelog_head {
     struct fcap_lineage lineage;

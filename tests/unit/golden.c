@@ -16,7 +16,7 @@ static int digit_of(char c)
 void golden_put(struct fcap_buffer *buffer, const char *hex)
 {
     while (*hex != '\0') {
-        if (*hex == ' ') {
+        if (*hex == ' ' || *hex == '\n') {
             hex++;
             continue;
         }

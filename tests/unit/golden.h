@@ -4,7 +4,8 @@
 
 #include "fcap/bytes.h"
 
-/* Fails the test when the bytes are not those of `hex` ("10 05 e9"; spaces mean nothing). */
+/* Fails the test when the bytes are not those of `hex` ("10 05 e9"; spaces and ends of
+ * lines mean nothing). */
 void golden_check(struct fcap_bytes bytes, const char *hex);
 
 /* Appends the bytes that `hex` says. */
