@@ -42,8 +42,10 @@ struct fcap_kafka_history_handler {
 };
 
 /* Gives about `records_max` records, or those that come within timeout_ms (which is not exceeded by
- * much); *ret_done: nothing is left to be read. The first call after found() begins to fetch.
- * FATAL: the client cannot go on. */
+ * much); *ret_done: nothing is left to be read, and each partition was one log all the while, as
+ * far as what is left of it tells. The first call after found() begins to fetch. UNAVAILABLE: the
+ * topic was created anew meanwhile, or has lost records that were read. FATAL: the client cannot go
+ * on. */
 enum fcap_status fcap_kafka_history_read(struct fcap_kafka_history *history,
                                          const struct fcap_kafka_history_handler *handler,
                                          size_t records_max, int timeout_ms, bool *ret_done,
@@ -70,8 +72,8 @@ void fcap_kafka_history_partition(const struct fcap_kafka_history *history, int3
 /* The partition that has stood still for the longest time; -1: none is awaited. Look-ups count. */
 int32_t fcap_kafka_history_stillest(const struct fcap_kafka_history *history);
 
-/* How many partitions the topic has, as seen last (each look-up looks, and then each 30 s); 0: not
- * seen yet. */
+/* How many partitions the topic has, as seen last: each look-up looks, and so does the end of each
+ * partition; 0: not seen yet. */
 int32_t fcap_kafka_history_topic_partitions(struct fcap_kafka_history *history);
 
 /* The newest trouble that librdkafka or a look-up has told, of the last 10 s; "": none. Valid until

@@ -17,7 +17,8 @@
 #define STILL_STEP_MS    1000 /* a caller that was away longer does not count as silence */
 #define ERROR_MS         10000
 
-enum state { ASKED, FOUND, READING, ASKED_AGAIN, DONE, SKIPPED };
+/* READ: to its end; whether all of it was of one log is being asked. */
+enum state { ASKED, FOUND, READING, ASKED_AGAIN, READ, DONE, SKIPPED };
 
 struct part {
     enum state state;
@@ -30,6 +31,10 @@ struct part {
     int64_t end;
     struct kafka_whole whole;
     int64_t still_ms;
+    struct fcap_log_mark marks[FCAP_LOG_MARKS_MAX]; /* of records that were given, about equally far
+                                                       apart, the lowest first */
+    size_t mark_count;
+    size_t mark; /* READ: being compared */
 };
 
 struct fcap_kafka_history {
@@ -51,7 +56,59 @@ struct fcap_kafka_history {
     bool is_stopped;
     bool any;
     rd_kafka_resp_err_t fatal;
+    int32_t other_log; /* a partition whose log is not the one that was read; -1: none */
 };
+
+/* --- whether it was one log --- */
+
+/* Keeps the first record, and then one of each piece of the way. */
+static void keep_mark(struct part *part, const struct fcap_record *record)
+{
+    int64_t piece = (part->end - part->start) / (FCAP_LOG_MARKS_MAX - 1) + 1;
+    int64_t due = part->mark_count == 0 ? 0 : part->marks[part->mark_count - 1].offset + piece;
+    if (part->mark_count < FCAP_LOG_MARKS_MAX && record->offset >= due) {
+        part->marks[part->mark_count++] =
+            (struct fcap_log_mark){.offset = record->offset + 1,
+                                   .timestamp_ms = record->timestamp_ms,
+                                   .key_hash = fcap_hash64(record->key, 0)};
+    }
+}
+
+/* All below the end was given, or never will be. A topic that was created anew in the middle of it,
+ * and is as long as we had come, was read on as if nothing had happened: the lowest record that was
+ * given and is still there tells. */
+static void ask_whether_same(struct fcap_kafka_history *history, int32_t partition)
+{
+    struct part *part = &history->parts[partition];
+    if (part->mark == part->mark_count) {
+        part->state = DONE; /* Nothing was read, or retention has taken all of it since. */
+        return;
+    }
+    struct kafka_lookup lookup = {.partition = partition,
+                                  .assignment = history->round,
+                                  .start = {.kind = FCAP_START_OFFSET,
+                                            .offset = part->end,
+                                            .mark_count = 1,
+                                            .marks = {part->marks[part->mark]}}};
+    part->state = READ;
+    kafka_helper_ask(history->helper, &lookup);
+}
+
+static void take_comparison(struct fcap_kafka_history *history, const struct kafka_lookup *answer)
+{
+    struct part *part = &history->parts[answer->partition];
+    if (answer->is_gap && answer->gap != FCAP_GAP_BELOW_START) {
+        history->other_log = answer->partition;
+    } else if (answer->same >= 0) {
+        part->state = DONE;
+    } else {
+        while (part->mark < part->mark_count &&
+               part->marks[part->mark].offset <= answer->log_start) {
+            part->mark++;
+        }
+        ask_whether_same(history, answer->partition);
+    }
+}
 
 /* --- messages --- */
 
@@ -63,6 +120,7 @@ static void give(struct fcap_kafka_history *history, struct part *part,
     if (!part->timestamps_unusable) {
         kafka_whole_record(&part->whole, &record);
     }
+    keep_mark(part, &record);
     part->next = message->offset + 1;
     history->records_left -= history->records_left > 0;
     if (!history->handler->record(history->handler->context, &record)) {
@@ -95,10 +153,14 @@ static void on_message(rd_kafka_message_t *message, void *opaque)
         if (message->offset >= part->next && message->offset < part->end) {
             give(history, part, message);
         }
-        part->state = message->offset + 1 >= part->end ? DONE : READING;
+        if (message->offset + 1 >= part->end) {
+            ask_whether_same(history, message->partition);
+        }
     } else if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
         /* Markers and aborted records may be the last before the end. */
-        part->state = message->offset >= part->end ? DONE : READING;
+        if (message->offset >= part->end) {
+            ask_whether_same(history, message->partition);
+        }
     } else if (message->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET) {
         ask_again(history, part, message->partition);
     } else {
@@ -154,6 +216,8 @@ static void take_answer(struct fcap_kafka_history *history, const struct kafka_l
             kafka_whole_cut(&part->whole);
             part->next = answer->log_start > part->next ? answer->log_start : part->end;
         }
+    } else if (part->state == READ) {
+        take_comparison(history, answer);
     }
 }
 
@@ -190,12 +254,18 @@ static bool settle(struct fcap_kafka_history *history, int64_t still_ms)
     for (int32_t i = 0; i < history->count; i++) {
         struct part *part = &history->parts[i];
         if (part->state == FOUND) {
-            part->state = part->next < part->end ? READING : DONE;
+            if (part->next < part->end) {
+                part->state = READING;
+            } else {
+                ask_whether_same(history, i);
+            }
         }
         if (part->state == READING && !part->is_fetched) {
             fetch(history, i);
-        } else if (part->state == DONE || part->state == SKIPPED) {
+        } else if (part->state == READ || part->state == DONE || part->state == SKIPPED) {
             unfetch(history, i);
+        }
+        if (part->state == DONE || part->state == SKIPPED) {
             continue;
         }
         note_silence(history, i, still_ms);
@@ -216,6 +286,13 @@ enum fcap_status fcap_kafka_history_read(struct fcap_kafka_history *history,
     history->records_left = records_max;
     history->is_stopped = false;
     *ret_done = settle(history, away_ms < STILL_STEP_MS ? away_ms : STILL_STEP_MS);
+    if (history->other_log >= 0) {
+        return fcap_error_set(error, FCAP_UNAVAILABLE,
+                              "kafka.topic %s: partition %" PRId32 " is another log than the one "
+                              "that was read: the topic was created anew, or has lost records; run "
+                              "it again",
+                              history->config.topic, history->other_log);
+    }
     if (*ret_done) {
         return FCAP_OK;
     }
@@ -300,7 +377,7 @@ void fcap_kafka_history_partition(const struct fcap_kafka_history *history, int3
         .is_done = part->state == DONE,
         .timestamps_unusable = part->timestamps_unusable,
         .start = part->start,
-        .next = part->state == DONE ? part->end : part->next,
+        .next = part->state == READ || part->state == DONE ? part->end : part->next,
         .end = part->end,
         .whole_since_ms = part->whole.since_ms,
         .still_ms = part->still_ms,
@@ -417,6 +494,7 @@ enum fcap_status fcap_kafka_history_open(const struct fcap_source_kafka_settings
     FCAP_ASSERT(history != NULL);
     kafka_shared_init(&history->shared);
     history->count = partitions;
+    history->other_log = -1;
     history->parts = calloc((size_t)partitions, sizeof *history->parts);
     FCAP_ASSERT(history->parts != NULL);
     enum fcap_status status =

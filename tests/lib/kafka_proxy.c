@@ -61,6 +61,7 @@ struct kafka_proxy {
     bool cut;
     char topic[256]; /* starved; empty: none */
     int32_t partition;
+    bool is_muted;      /* at once, and its end is told as it is */
     int64_t frozen_end; /* of it; -1: not seen yet */
     uint64_t starved;
 };
@@ -165,16 +166,19 @@ static size_t starve_partition(struct kafka_proxy *proxy, struct walk *walk, int
     if (!is_it) {
         return 0;
     }
-    if (proxy->frozen_end < 0) {
+    if (!proxy->is_muted && proxy->frozen_end < 0) {
         proxy->frozen_end = (int64_t)number_at(stable, 8);
         if (records > 0) {
             proxy->frozen_end = -1; /* Not at the end yet: let it come there. */
             return 0;
         }
     }
-    put_64(high, proxy->frozen_end);
-    put_64(stable, proxy->frozen_end);
-    size_t kept = batches_below(size_at + 4, records, proxy->frozen_end);
+    size_t kept = 0;
+    if (!proxy->is_muted) {
+        put_64(high, proxy->frozen_end);
+        put_64(stable, proxy->frozen_end);
+        kept = batches_below(size_at + 4, records, proxy->frozen_end);
+    }
     size_t taken = records - kept;
     for (int i = 0; i < 4; i++) {
         size_at[i] = (uint8_t)(kept >> (24 - 8 * i));
@@ -457,13 +461,25 @@ void kafka_proxy_cut(struct kafka_proxy *proxy, bool on)
     pthread_mutex_unlock(&proxy->lock);
 }
 
-void kafka_proxy_starve(struct kafka_proxy *proxy, const char *topic, int32_t partition)
+static void take_records(struct kafka_proxy *proxy, const char *topic, int32_t partition,
+                         bool is_muted)
 {
     pthread_mutex_lock(&proxy->lock);
     (void)snprintf(proxy->topic, sizeof proxy->topic, "%s", topic == NULL ? "" : topic);
     proxy->partition = partition;
+    proxy->is_muted = is_muted;
     proxy->frozen_end = -1;
     pthread_mutex_unlock(&proxy->lock);
+}
+
+void kafka_proxy_starve(struct kafka_proxy *proxy, const char *topic, int32_t partition)
+{
+    take_records(proxy, topic, partition, false);
+}
+
+void kafka_proxy_mute(struct kafka_proxy *proxy, const char *topic, int32_t partition)
+{
+    take_records(proxy, topic, partition, true);
 }
 
 uint64_t kafka_proxy_starved(struct kafka_proxy *proxy)

@@ -30,6 +30,9 @@ void kafka_proxy_cut(struct kafka_proxy *proxy, bool on);
 /* Fetches of this partition are answered with the records and the end that it had when a fetch came
  * back empty first, so that a reader even believes to be at the end. NULL: of none. */
 void kafka_proxy_starve(struct kafka_proxy *proxy, const char *topic, int32_t partition);
+/* Fetches of this partition are answered without records from now on, wherever they stand; its end
+ * is told as it is. NULL: of none. */
+void kafka_proxy_mute(struct kafka_proxy *proxy, const char *topic, int32_t partition);
 /* Answers from which records were taken so far. */
 uint64_t kafka_proxy_starved(struct kafka_proxy *proxy);
 
