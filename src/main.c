@@ -1,6 +1,7 @@
 /* Arguments to command. */
 #include "commands/commands.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,15 +56,41 @@ static const struct fcap_command *find_command(const char *name)
     return NULL;
 }
 
+/* The first files that are opened would take the places of standard streams that were closed, and
+ * what is printed would go into them: the state, a connection. With these printing fails. */
+static bool occupy_streams(void)
+{
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
+        int mode = i == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+        if (fcntl(i, F_GETFD) == -1 && open("/dev/null", mode) != i) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What was printed is out, or the exit code says that it is not. */
+static int finish(int exit_code)
+{
+    bool is_out = fflush(stdout) == 0 && ferror(stdout) == 0;
+    if (!is_out) {
+        (void)fprintf(stderr, "fcapd: standard output did not take everything\n");
+    }
+    return !is_out && exit_code == FCAP_EXIT_OK ? FCAP_EXIT_TEMPORARY : exit_code;
+}
+
 int main(int count, char **texts)
 {
     static struct fcap_arguments arguments;
+    if (!occupy_streams()) {
+        return FCAP_EXIT_INTERNAL;
+    }
     if (count < 2) {
         return usage(stderr);
     }
     if (strcmp(texts[1], "--help") == 0 || strcmp(texts[1], "-h") == 0 ||
         strcmp(texts[1], "help") == 0) {
-        return usage(stdout);
+        return finish(usage(stdout));
     }
     const struct fcap_command *command =
         find_command(strcmp(texts[1], "--version") == 0 ? "version" : texts[1]);
@@ -79,12 +106,12 @@ int main(int count, char **texts)
         (void)printf("usage: fcapd %s%s\n", command->name,
                      takes_config ? " [-c FILE] [--set key=value]..." : "");
         put_command(command, stdout);
-        return FCAP_EXIT_OK;
+        return finish(FCAP_EXIT_OK);
     }
     struct fcap_daemon_result result = command->run(&arguments);
+    int exit_code = finish(result.exit_code);
     if (!result.is_clean) {
-        (void)fflush(NULL); /* Nothing more can be done about an error. */
-        _exit(result.exit_code);
+        _exit(exit_code);
     }
-    return result.exit_code;
+    return exit_code;
 }

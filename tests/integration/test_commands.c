@@ -3,6 +3,7 @@
 #include "lab/redis_server.h"
 #include "lab/lab.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -190,9 +194,78 @@ static void test_without_a_token_file_the_users_pages_are_off(void **unused)
     assert_int_equal(daemon_process_wait(&process, WAIT_MS), 0);
 }
 
+/* Runs the program with standard output on `path` (NULL: closed); the exit code. */
+static int run_on(const char *path, const char *const *arguments)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int output = path == NULL ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+        if (output >= 0) {
+            (void)dup2(output, STDOUT_FILENO);
+        } else {
+            (void)close(STDOUT_FILENO);
+        }
+        (void)execv(FCAPD_PROGRAM, (char *const *)(uintptr_t)arguments);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void test_what_cannot_be_printed_is_no_success(void **unused)
+{
+    static const char *const version[] = {"fcapd", "version", NULL};
+    static const char *const help[] = {"fcapd", "--help", NULL};
+    static const char *const command_help[] = {"fcapd", "rebuild", "--help", NULL};
+    static const char *const *const all[] = {version, help, command_help};
+    (void)unused;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        assert_int_equal(run_on("/dev/null", all[i]), 0);
+        assert_int_equal(run_on("/dev/full", all[i]), 75);
+        assert_int_equal(run_on(NULL, all[i]), 75);
+    }
+}
+
+/* The log lines went into whatever was opened first: files of the state, connections. */
+static void test_closed_streams_are_nobody_elses(void **unused)
+{
+    char config[128];
+    char path[64];
+    char target[64];
+    (void)unused;
+    (void)snprintf(config, sizeof config, "%s/fcapd.yaml", process.directory);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
+            (void)close(i);
+        }
+        (void)execl(FCAPD_PROGRAM, "fcapd", "run", "-c", config, (char *)NULL);
+        _exit(127);
+    }
+    int64_t deadline_ms = lab_monotonic_ms() + WAIT_MS;
+    while (daemon_process_get(&process, "/livez", NULL) != 200) {
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(20);
+    }
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, i);
+        ssize_t size = readlink(path, target, sizeof target - 1);
+        target[size < 0 ? 0 : size] = '\0';
+        assert_string_equal(target, "/dev/null");
+    }
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_cannot_be_printed_is_no_success),
+        cmocka_unit_test_setup_teardown(test_closed_streams_are_nobody_elses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_error_of_the_file_is_told_at_once, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(
