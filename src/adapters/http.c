@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -155,12 +156,20 @@ static enum MHD_Result park(struct fcap_http *http, struct MHD_Connection *handl
     return MHD_YES;
 }
 
+/* Adds the route's method to a value of Allow. */
+static void allow(const struct fcap_http_route *route, char *text, size_t size)
+{
+    size_t used = strlen(text);
+    (void)snprintf(text + used, size - used, used == 0 ? "%s" : ", %s",
+                   route->method); /* A path has few methods. */
+}
+
 static enum MHD_Result answer_request(struct fcap_http *http, struct MHD_Connection *connection,
                                       const char *path, const char *method)
 {
     struct fcap_http_response response = {.status = 200,
                                           .content_type = "text/plain; charset=utf-8"};
-    const struct fcap_http_route *other = NULL;
+    char allowed[64] = "";
     if (fcap_http_desk_take(http->desk, connection, &response)) {
         return send_response(connection, &response, NULL, NULL);
     }
@@ -171,7 +180,7 @@ static enum MHD_Result answer_request(struct fcap_http *http, struct MHD_Connect
             continue;
         }
         if (strcmp(route->method, wanted) != 0) {
-            other = route;
+            allow(route, allowed, sizeof allowed);
             continue;
         }
         if (route->needs_token) {
@@ -189,9 +198,9 @@ static enum MHD_Result answer_request(struct fcap_http *http, struct MHD_Connect
         route->handler(route->context, &request, &response);
         return send_response(connection, &response, NULL, NULL);
     }
-    if (other != NULL) {
+    if (allowed[0] != '\0') {
         fcap_http_say(&response, 405, "another method is needed here\n");
-        return send_response(connection, &response, "Allow", other->method);
+        return send_response(connection, &response, "Allow", allowed);
     }
     fcap_http_say(&response, 404, "nothing here\n");
     return send_response(connection, &response, NULL, NULL);

@@ -70,6 +70,8 @@ static const struct fcap_http_route routes[] = {
     {"GET", "/inspect", true, live, "secret", false},
     {"POST", "/savepoint", true, live, "saved", false},
     {"POST", "/open", false, live, "opened", false},
+    {"GET", "/both", false, live, "got", false},
+    {"POST", "/both", false, live, "posted", false},
 };
 
 static void start(const char *listen, const char *token_file, int request_ms)
@@ -115,6 +117,9 @@ static void answers_routes(void **state)
                   "Allow: GET\r\n");
     assert_answer(ask("GET", "/open", ""), "HTTP/1.1 405 ", "Allow: POST\r\n");
     assert_answer(ask("POST", "/open", "Content-Length: 0\r\n"), "HTTP/1.1 200 ", "opened");
+    assert_answer(ask("PUT", "/both", "Content-Length: 0\r\n"), "HTTP/1.1 405 ",
+                  "Allow: GET, POST\r\n");
+    assert_answer(ask("POST", "/both", "Content-Length: 0\r\n"), "HTTP/1.1 200 ", "posted");
     assert_answer(ask("GET", "/livez?x=1", ""), "HTTP/1.1 200 ", "alive");
     assert_answer(ask("GET", "/echo", ""), "HTTP/1.1 200 ", "\r\n\r\nabsent");
     assert_answer(ask("GET", "/echo?a=1&user=%C3%A9%20b+c%26", ""), "HTTP/1.1 200 ",
