@@ -4,9 +4,23 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
-int main(void)
+static int usage(const char *argument)
 {
+    bool is_help = strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+    (void)fprintf(
+        is_help ? stdout : stderr,
+        "usage: fcap-test-broker\n"
+        "Starts a Kafka broker, prints its host:port and runs until SIGTERM or SIGINT.\n");
+    return is_help ? 0 : 64;
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1) {
+        return usage(arguments[1]);
+    }
     sigset_t signals;
     int caught = 0;
     (void)sigemptyset(&signals);
