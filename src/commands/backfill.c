@@ -187,7 +187,7 @@ static enum fcap_status open_spill(struct command *command, struct fcap_error *e
     return status == FCAP_IO ? FCAP_CONFIG : status; /* Another folder may do. */
 }
 
-/* First what can be refused at once, Kafka, then what waits for nobody. */
+/* First what can be refused without asking anybody. */
 static enum fcap_status open_all(struct command *command, struct fcap_error *error)
 {
     struct fcap_source_kafka_settings source;
@@ -195,7 +195,8 @@ static enum fcap_status open_all(struct command *command, struct fcap_error *err
     fcap_compose_source(command->config, &command->plan, 0, &command->room, &source);
     /* There is no RocksDB here: what its cache would take is for what was fetched. */
     source.queues_bytes = command->plan.kafka_queues_bytes + command->plan.block_cache_bytes;
-    enum fcap_status status = check_topic(command, &source, error);
+    enum fcap_status status = open_spill(command, error);
+    status = status == FCAP_OK ? check_topic(command, &source, error) : status;
     if (status != FCAP_OK) {
         return status;
     }
@@ -205,7 +206,6 @@ static enum fcap_status open_all(struct command *command, struct fcap_error *err
         status = fcap_decode_json_open(&decoder, &command->look_decoder, error);
     }
     source.decoder = command->look_decoder;
-    status = status == FCAP_OK ? open_spill(command, error) : status;
     status = status == FCAP_OK ? open_redis(command, error) : status;
     if (status != FCAP_OK) {
         return status;

@@ -557,7 +557,9 @@ static void test_what_cannot_work_is_said_at_once(void **unused)
             "\"2d\" is no configured window; these are: 1h 1d 7d");
     refused((const char *const[]){"--windows", "", NULL}, 64, "no window");
     refused((const char *const[]){"--patience", "0", NULL}, 64, "seconds");
-    refused((const char *const[]){"--spill", "/nowhere", NULL}, 78, "--spill");
+    refused(
+        (const char *const[]){"--spill", "/nowhere", "--set", "kafka.brokers=127.0.0.1:1", NULL},
+        78, "--spill"); /* Nobody is asked before. */
     refused((const char *const[]){"--set", "redis.port=1", "--patience", "1", NULL}, 75,
             "given up after 1 s");
     refused((const char *const[]){"--set", "kafka.librdkafka.group.id=x", NULL}, 78, "kafka.group");
