@@ -128,8 +128,8 @@ static const struct option {
     {FCAP_TAKES_PARTITION, "--partition", "N", take_partition},
     {FCAP_TAKES_BACKFILL, "--windows", "NAMES", take_windows},
     {FCAP_TAKES_BACKFILL, "--spill", "DIR", take_spill},
-    {FCAP_TAKES_BACKFILL, "--patience", "SECONDS", take_patience},
-    {FCAP_TAKES_BACKFILL, "--no-tty", NULL, take_plain},
+    {FCAP_TAKES_WAITING, "--patience", "SECONDS", take_patience},
+    {FCAP_TAKES_WAITING, "--no-tty", NULL, take_plain},
 };
 #define OPTIONS (sizeof options / sizeof options[0])
 

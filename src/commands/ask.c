@@ -1,5 +1,7 @@
 #include "ask.h"
 
+#include "fcap/clock_os.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
@@ -8,9 +10,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ANSWER_S     15
+#define AGAIN_MS     200 /* between two requests while workers are busy */
 #define ANSWER_BYTES ((size_t)64 * 1024 * 1024)
 
 void fcap_ask_escape(struct fcap_buffer *buffer, const char *text)
@@ -182,6 +186,39 @@ enum fcap_status fcap_ask(const struct fcap_config *config, const char *path, in
                           struct fcap_buffer *ret_body, struct fcap_error *error)
 {
     return ask_by(config, "GET ", path, ret_code, ret_body, error);
+}
+
+static void say_busy(const struct fcap_ask_patience *patience, const struct fcap_buffer *body)
+{
+    const char *text = body->size == 0 ? "" : (const char *)body->data;
+    const char *end = memchr(text, '\n', body->size);
+    fcap_progress_say(patience->progress, "waits at most %lld s: the daemon answers 503: %.*s",
+                      (long long)(patience->patience_ms / 1000),
+                      (int)(end == NULL ? body->size : (size_t)(end - text)), text);
+}
+
+enum fcap_status fcap_ask_patiently(const struct fcap_config *config, const char *path,
+                                    struct fcap_ask_patience patience, int *ret_code,
+                                    struct fcap_buffer *ret_body, struct fcap_error *error)
+{
+    int64_t since_ms = 0;
+    for (;;) {
+        fcap_buffer_clear(ret_body);
+        enum fcap_status status = fcap_ask(config, path, ret_code, ret_body, error);
+        int64_t now_ms = fcap_clock_os_monotonic_ms();
+        bool is_busy = status == FCAP_OK && *ret_code == 503;
+        if (is_busy && since_ms == 0) {
+            since_ms = now_ms;
+            say_busy(&patience, ret_body);
+        } else if (status == FCAP_OK && !is_busy && since_ms != 0) {
+            fcap_progress_say(patience.progress, "goes on");
+        }
+        if (!is_busy || now_ms - since_ms >= patience.patience_ms) {
+            return status;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L},
+                        NULL); /* Short: fine. */
+    }
 }
 
 enum fcap_status fcap_ask_post(const struct fcap_config *config, const char *path, int *ret_code,

@@ -24,7 +24,7 @@ struct fcap_arguments {
     bool is_replay;      /* --replay-from-kafka */
     const char *windows; /* --windows; NULL: all */
     const char *spill;   /* --spill; NULL: where the state lies */
-    int64_t patience_ms; /* --patience */
+    int64_t patience_ms; /* --patience: how long who is away is waited for, in a row */
     bool is_plain;       /* --no-tty */
     bool wants_help;     /* --help or -h: nothing behind it was read */
     int rest_count;      /* with FCAP_TAKES_REST: all of them, unread */
@@ -39,9 +39,10 @@ enum {
     FCAP_TAKES_EFFECTIVE = 8,
     FCAP_TAKES_USER = 16,
     FCAP_TAKES_PARTITION = 32,
-    FCAP_TAKES_BACKFILL = 64, /* --windows, --spill, --patience, --no-tty */
+    FCAP_TAKES_BACKFILL = 64, /* --windows, --spill */
     FCAP_TAKES_VERIFY = 128,
     FCAP_TAKES_REPLAY = 256,
+    FCAP_TAKES_WAITING = 512, /* --patience, --no-tty */
 };
 
 struct fcap_command {

@@ -120,12 +120,15 @@ void fcap_progress_at(struct fcap_progress *progress, const char *phase, int64_t
         progress->rate = -1;
     }
     note_rate(progress, now_ms, done);
+    if (total == 0 && note == NULL) {
+        return; /* Nothing to be done is done at once. */
+    }
     if (!is_new && now_ms - progress->shown_ms < (progress->is_terminal ? BAR_MS : LINE_MS)) {
         return;
     }
     progress->shown_ms = now_ms;
     if (total == 0) {
-        wait_for(progress, note == NULL ? what : note);
+        wait_for(progress, note);
         return;
     }
     char counts[160];

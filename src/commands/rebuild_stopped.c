@@ -16,17 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAY_MS   2000
 #define DRAIN_MS 60000
 #define NEVER_MS ((int64_t)365 * 24 * 3600 * 1000)
 
 struct rebuilding {
     const struct fcap_config *config;
+    struct fcap_progress *progress;
     struct fcap_bytes user; /* size 0: everything */
     struct fcap_redis_client *client;
     struct fcap_state state;
     struct fcap_settings settings;
     bool user_is_known;
+    size_t index; /* of the partition under way */
 };
 
 /* --- one partition --- */
@@ -36,7 +37,6 @@ struct part {
     struct fcap_standing_source source;
     struct fcap_sink *sink;
     int32_t partition;
-    int64_t said_ms;
     bool gate_open;
     bool is_projecting;
     int64_t clock_lag_ms;
@@ -50,20 +50,21 @@ static void take_report(void *context, const struct fcap_task_report *report)
     part->clock_lag_ms = report->clock_lag_ms;
 }
 
-static void say_progress(struct part *part, const struct fcap_rebuild_progress *progress)
+static void show(const struct rebuilding *rebuilding, const struct part *part,
+                 const struct fcap_rebuild_progress *progress)
 {
-    int64_t now_ms = fcap_clock_os_monotonic_ms();
-    if (now_ms - part->said_ms < SAY_MS) {
-        return;
-    }
-    part->said_ms = now_ms;
+    char number[32];
+    char note[128];
     if (part->gate_open) {
-        (void)printf("partition %d: %" PRIu64 " users so far\n", part->partition, progress->users);
+        (void)snprintf(note, sizeof note, "partition %d: %s users so far", part->partition,
+                       fcap_progress_number(progress->users, number));
     } else {
-        (void)printf("partition %d: its clock is %" PRId64 " s behind, and catches up\n",
-                     part->partition, part->clock_lag_ms / 1000);
+        (void)snprintf(note, sizeof note,
+                       "partition %d: its clock is %" PRId64 " s behind, and catches up",
+                       part->partition, part->clock_lag_ms / 1000);
     }
-    (void)fflush(stdout); /* For whoever watches. */
+    fcap_progress_at(rebuilding->progress, "write", fcap_clock_os_monotonic_ms(), rebuilding->index,
+                     rebuilding->state.count, "partitions", note);
 }
 
 /* Steps until everything asked for is acknowledged. */
@@ -95,7 +96,7 @@ static enum fcap_status step_on(struct rebuilding *rebuilding, struct part *part
             is_asked = true;
         }
         (void)fcap_pipeline_rebuild_progress(part->pipeline, part->partition, &progress);
-        say_progress(part, &progress);
+        show(rebuilding, part, &progress);
         bool waits = fcap_pipeline_user_waits(part->pipeline, part->partition, rebuilding->user);
         /* One that was due anyway is ended, too: half of it would be begun anew. */
         if (is_asked && part->gate_open && progress.windows == 0 && !waits &&
@@ -117,7 +118,8 @@ static enum fcap_status rebuild_part(struct rebuilding *rebuilding, size_t index
         .found = found,
         .epoch = partition->meta.epoch + (rebuilding->user.size > 0),
     };
-    struct part part = {.partition = partition->partition, .said_ms = fcap_clock_os_monotonic_ms()};
+    struct part part = {.partition = partition->partition};
+    rebuilding->index = index;
     struct fcap_standing_store store;
     fcap_standing_source_init(&part.source, partition->partition, index + 1);
     fcap_standing_store_init(&store, rebuilding->state.store);
@@ -139,6 +141,7 @@ static enum fcap_status rebuild_part(struct rebuilding *rebuilding, size_t index
                                  fcap_pipeline_error(part.pipeline));
         }
     }
+    fcap_progress_done(rebuilding->progress);
     if (status == FCAP_OK) {
         const struct fcap_counters *counters = fcap_pipeline_counters(part.pipeline);
         (void)printf("partition %d: %" PRIu64 " keys set, %" PRIu64 " removed, %" PRIu64
@@ -190,7 +193,10 @@ static int rebuild_parts(struct rebuilding *rebuilding, const struct fcap_owner_
             (void)fprintf(stderr, "fcapd: partition %d is left alone: %s\n", partition, error.text);
             refused++;
         } else if (status != FCAP_OK) {
-            (void)fprintf(stderr, "fcapd: partition %d: %s\n", partition, error.text);
+            (void)fprintf(stderr,
+                          "fcapd: partition %d: %s\n"
+                          "fcapd: %zu partitions were written, this one in part; run it again\n",
+                          partition, error.text, done);
             return fcap_daemon_exit_code(status);
         } else {
             done++;
@@ -205,13 +211,15 @@ static int rebuild_parts(struct rebuilding *rebuilding, const struct fcap_owner_
     return done == 0 ? FCAP_EXIT_TEMPORARY : FCAP_EXIT_OK;
 }
 
-int fcap_rebuild_stopped(const struct fcap_config *config, const char *user)
+int fcap_rebuild_stopped(const struct fcap_rebuild_job *job)
 {
+    const struct fcap_config *config = job->config;
+    const char *user = job->user;
     struct fcap_error error = {""};
     struct fcap_compose_room room;
     struct fcap_sink_redis_settings redis;
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
-    struct rebuilding rebuilding = {.config = config};
+    struct rebuilding rebuilding = {.config = config, .progress = job->progress};
     struct fcap_owner_verdict *verdicts = NULL;
     int exit_code;
     rebuilding.user = user == NULL ? FCAP_BYTES_NONE : fcap_bytes_of(user);

@@ -4,11 +4,10 @@
  * While a daemon runs, counts change between two looks. A key is called different only when what it
  * should hold was the same before and after it was read, with nothing of the user on its way to
  * Redis at either moment. */
-#include "rebuild.h"
-
 #include "daemon/compose.h"
 #include "fcap/ads.h"
 #include "fcap/assert.h"
+#include "fcap/clock_os.h"
 #include "fcap/rebuild.h"
 #include "fcap/value.h"
 #include "verify_compare.h"
@@ -68,6 +67,7 @@ void verify_put_line(struct fcap_buffer *line, struct fcap_bytes key, const char
 
 void verify_report(struct verify *verify, const struct fcap_buffer *lines, size_t keys)
 {
+    fcap_progress_done(verify->progress);
     if (verify->different < VERIFY_LINES_MAX) {
         (void)fwrite(lines->data, 1, lines->size, stdout); /* An error shows at the end. */
     }
@@ -322,6 +322,15 @@ enum fcap_status verify_blocks(struct verify *verify, const struct fcap_buffer *
 
 /* --- all of it --- */
 
+static void show(const struct verify *verify, int32_t partition)
+{
+    char number[32];
+    char note[96];
+    (void)snprintf(note, sizeof note, "partition %" PRId32 ", %s keys compared so far", partition,
+                   fcap_progress_number(verify->right + verify->different, number));
+    fcap_progress_at(verify->progress, "verify", fcap_clock_os_monotonic_ms(), 0, 0, "keys", note);
+}
+
 static enum fcap_status verify_partition(struct verify *verify, int32_t partition)
 {
     struct fcap_buffer after = {0};
@@ -330,6 +339,7 @@ static enum fcap_status verify_partition(struct verify *verify, int32_t partitio
     bool is_done = false;
     do {
         struct fcap_values values;
+        show(verify, partition);
         fcap_buffer_clear(&blocks);
         status = fcap_verify_source_page(verify->source, partition, fcap_buffer_bytes(&after),
                                          &blocks, &verify->error);
@@ -346,6 +356,7 @@ static enum fcap_status verify_partition(struct verify *verify, int32_t partitio
         }
         if (status == FCAP_OK) {
             is_done = values.next.size == 0;
+            verify->partitions += is_done;
             fcap_buffer_clear(&after);
             fcap_buffer_put_bytes(&after, values.next);
         }
@@ -379,18 +390,23 @@ static enum fcap_status verify_everything(struct verify *verify)
                 values.partition);
         }
         status = verify_partition(verify, values.partition);
-        verify->partitions++;
     }
     fcap_buffer_done(&blocks);
     if (status != FCAP_OK) {
         return status;
     }
+    bool is_empty = verify->partitions == 0 && verify->left_out == 0;
+    if (is_empty && fcap_verify_source_is_running(verify->source)) {
+        (void)fprintf(stderr, "fcapd: no partition is assigned to the daemon now; see /readyz\n");
+    } else if (is_empty) {
+        (void)fprintf(stderr, "fcapd: there is no partition that could be compared\n");
+    }
     verify->left_out += verify->partitions == 0;
     bool is_whole = verify->left_out == 0 && partition_count == verify->partitions;
-    if (!is_whole) {
+    if (!is_whole && !is_empty) {
         (void)fprintf(
             stderr,
-            "fcapd: %zu of %u partitions are here: keys of users that nobody knows cannot "
+            "fcapd: %zu of %u partitions were compared: keys of users that nobody knows cannot "
             "be told from keys of the others, and were not looked for\n",
             verify->partitions, partition_count);
     }
@@ -417,6 +433,7 @@ static enum fcap_status verify_user(struct verify *verify, struct fcap_bytes use
 
 static int finish(const struct verify *verify, enum fcap_status status)
 {
+    fcap_progress_done(verify->progress);
     if (status != FCAP_OK) {
         (void)fprintf(stderr, "fcapd: %s\n", verify->error.text);
         return fcap_daemon_exit_code(status);
@@ -432,11 +449,13 @@ static int finish(const struct verify *verify, enum fcap_status status)
     return is_all ? FCAP_EXIT_OK : FCAP_EXIT_TEMPORARY;
 }
 
-int fcap_verify(const struct fcap_config *config, const char *user, bool is_running)
+int fcap_verify(const struct fcap_rebuild_job *job, bool is_running)
 {
+    const struct fcap_config *config = job->config;
+    const struct fcap_ask_patience patience = {job->progress, job->patience_ms};
     struct fcap_compose_room room;
     struct fcap_sink_redis_settings redis;
-    struct verify verify = {.config = config};
+    struct verify verify = {.config = config, .progress = job->progress};
     fcap_compose_sink(config, 0, &room, &redis);
     enum fcap_status status = fcap_redis_client_open(&redis, &verify.client, &verify.error);
     if (status == FCAP_OK) {
@@ -444,12 +463,12 @@ int fcap_verify(const struct fcap_config *config, const char *user, bool is_runn
             fcap_key_template_init(&verify.keys, config->redis.key, config->profile, &verify.error);
     }
     if (status == FCAP_OK) {
-        status = fcap_verify_source_open(config, is_running, verify.client, &verify.source,
-                                         &verify.error);
+        status = fcap_verify_source_open(config, is_running, patience, verify.client,
+                                         &verify.source, &verify.error);
     }
     if (status == FCAP_OK) {
-        status =
-            user == NULL ? verify_everything(&verify) : verify_user(&verify, fcap_bytes_of(user));
+        status = job->user == NULL ? verify_everything(&verify)
+                                   : verify_user(&verify, fcap_bytes_of(job->user));
     }
     int exit_code = finish(&verify, status);
     fcap_verify_source_close(verify.source);

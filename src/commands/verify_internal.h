@@ -2,10 +2,10 @@
 #ifndef FCAP_COMMANDS_VERIFY_INTERNAL_H
 #define FCAP_COMMANDS_VERIFY_INTERNAL_H
 
-#include "fcap/config.h"
 #include "fcap/rebuild.h"
 #include "fcap/redis_client.h"
 #include "fcap/value.h"
+#include "rebuild.h"
 #include "verify_source.h"
 
 #define VERIFY_KEYS_MAX  500 /* read together */
@@ -43,6 +43,7 @@ struct seen_keys {
 
 struct verify {
     const struct fcap_config *config;
+    struct fcap_progress *progress;
     struct fcap_redis_client *client;
     struct fcap_verify_source *source;
     struct fcap_key_template keys;

@@ -1,6 +1,5 @@
 #include "verify_source.h"
 
-#include "ask.h"
 #include "daemon/compose.h"
 #include "fcap/assert.h"
 #include "fcap/clock_os.h"
@@ -11,15 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PAGE_USERS 512
-#define TRIES      50 /* while workers are busy: one is asked again after */
-#define PAUSE_MS   200
 
 struct fcap_verify_source {
     const struct fcap_config *config;
     bool is_running;
+    struct fcap_ask_patience patience;
     struct fcap_state state; /* of a stopped daemon */
     struct fcap_settings settings;
     struct fcap_pipeline *pipeline;
@@ -47,16 +44,10 @@ static enum fcap_status ask(const struct fcap_verify_source *source, struct fcap
                             struct fcap_buffer *blocks, struct fcap_error *error)
 {
     struct fcap_buffer body = {0};
-    enum fcap_status status = FCAP_OK;
-    int code = 503;
+    int code = 0;
     fcap_buffer_put_u8(path, 0);
-    for (int i = 0; i < TRIES && status == FCAP_OK && code == 503; i++) {
-        if (i > 0) {
-            (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
-        }
-        fcap_buffer_clear(&body);
-        status = fcap_ask(source->config, (const char *)path->data, &code, &body, error);
-    }
+    enum fcap_status status = fcap_ask_patiently(source->config, (const char *)path->data,
+                                                 source->patience, &code, &body, error);
     if (status == FCAP_OK && code != 200) {
         status = fcap_error_set(error, FCAP_REFUSED, "the daemon answers %d: %.*s", code,
                                 (int)body.size, (const char *)body.data);
@@ -126,6 +117,7 @@ static enum fcap_status open_stopped(struct fcap_verify_source *source,
 }
 
 enum fcap_status fcap_verify_source_open(const struct fcap_config *config, bool is_running,
+                                         struct fcap_ask_patience patience,
                                          struct fcap_redis_client *client,
                                          struct fcap_verify_source **ret_source,
                                          struct fcap_error *error)
@@ -134,6 +126,7 @@ enum fcap_status fcap_verify_source_open(const struct fcap_config *config, bool 
     FCAP_ASSERT(source != NULL);
     source->config = config;
     source->is_running = is_running;
+    source->patience = patience;
     enum fcap_status status = is_running ? FCAP_OK : open_stopped(source, client, error);
     if (status != FCAP_OK) {
         fcap_verify_source_close(source);

@@ -4,14 +4,15 @@
 #ifndef FCAP_COMMANDS_VERIFY_SOURCE_H
 #define FCAP_COMMANDS_VERIFY_SOURCE_H
 
-#include "fcap/config.h"
+#include "ask.h"
 #include "fcap/redis_client.h"
 
 struct fcap_verify_source;
 
 /* `client` is borrowed for the call: it tells whose the partitions of a stopped state are. Lines on
- * standard error name those that are left out. */
+ * standard error name those that are left out. `patience` is for a running daemon. */
 enum fcap_status fcap_verify_source_open(const struct fcap_config *config, bool is_running,
+                                         struct fcap_ask_patience patience,
                                          struct fcap_redis_client *client,
                                          struct fcap_verify_source **ret_source,
                                          struct fcap_error *error) FCAP_MUST_USE;

@@ -2,6 +2,7 @@
 #include "verify_internal.h"
 
 #include "fcap/assert.h"
+#include "fcap/clock_os.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,8 @@ enum fcap_status verify_unknown_keys(struct verify *verify)
     enum fcap_status status;
     fcap_key_match(&verify->keys, &pattern);
     do {
+        fcap_progress_at(verify->progress, "verify", fcap_clock_os_monotonic_ms(), 0, 0, "keys",
+                         "walks over all keys of the database");
         status = fcap_redis_client_scan(verify->client, fcap_buffer_bytes(&pattern), &cursor,
                                         take_key, &unknown, &verify->error);
         status = status == FCAP_OK ? judge(&unknown) : status;

@@ -56,16 +56,49 @@ void fcap_serve_rebuild(void *context, const struct fcap_http_request *request,
     fcap_buffer_done(&parts);
 }
 
+/* Whether the partition is here; refuses otherwise. */
+static bool is_here(void *context, int32_t partition, struct fcap_http_response *response)
+{
+    const struct fcap_question question = {.kind = FCAP_ASK_USERS, .partition = partition};
+    struct fcap_buffer parts = {0};
+    bool is_answered = ask(context, &question, response, &parts);
+    bool is_found = parts.size > 0;
+    fcap_buffer_done(&parts);
+    if (is_answered && !is_found) {
+        fcap_request_refuse(response, 404, "no such partition is assigned here\n");
+    }
+    return is_found;
+}
+
 void fcap_serve_rebuild_progress(void *context, const struct fcap_http_request *request,
                                  struct fcap_http_response *response)
 {
-    struct fcap_question question = {.kind = FCAP_ASK_PROGRESS, .partition = -1};
+    struct fcap_question question = {.kind = FCAP_ASK_PROGRESS};
     struct fcap_buffer parts = {0};
     if (fcap_request_user(request, false, response, &question.user) &&
+        fcap_request_partition(request, response, &question.partition) &&
         ask(context, &question, response, &parts)) {
-        put_parts(&question, &parts, response);
+        /* One that is not here has nothing left either. */
+        if (question.partition < 0 || parts.size > 0 ||
+            is_here(context, question.partition, response)) {
+            put_parts(&question, &parts, response);
+        }
     }
     fcap_buffer_done(&parts);
+}
+
+/* Whole users, each be16 size, bytes. */
+static bool are_users(struct fcap_bytes bytes, struct fcap_http_response *response)
+{
+    struct fcap_reader reader = fcap_reader_of(bytes);
+    bool are = true;
+    while (are && fcap_reader_left(&reader) > 0) {
+        are = fcap_reader_take(&reader, fcap_reader_be16(&reader)).size > 0 && !reader.failed;
+    }
+    if (!are) {
+        fcap_request_refuse(response, 400, "users are due, each two bytes of size and its id\n");
+    }
+    return are;
 }
 
 void fcap_serve_values(void *context, const struct fcap_http_request *request,
@@ -80,7 +113,8 @@ void fcap_serve_values(void *context, const struct fcap_http_request *request,
         by_users = by_users || question.partition < 0;
         question.kind = by_users ? FCAP_ASK_USERS : FCAP_ASK_VALUES;
         question.argument = fcap_buffer_bytes(&argument);
-        if (ask(context, &question, response, &response->body)) {
+        if ((!by_users || are_users(question.argument, response)) &&
+            ask(context, &question, response, &response->body)) {
             response->content_type = "application/octet-stream";
         }
     }

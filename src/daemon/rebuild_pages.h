@@ -10,7 +10,7 @@
 void fcap_serve_rebuild(void *context, const struct fcap_http_request *request,
                         struct fcap_http_response *response);
 
-/* GET /rebuild[?user=U]: what of it is still to come. */
+/* GET /rebuild[?user=U][&partition=P]: what of it is still to come. */
 void fcap_serve_rebuild_progress(void *context, const struct fcap_http_request *request,
                                  struct fcap_http_response *response);
 

@@ -202,8 +202,8 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
         {"GET", "/metrics", false, serve_metrics, server, false},
         {"GET", "/inspect", true, serve_inspect, server, true},
         {"GET", "/hot-users", true, serve_hot_users, server, false},
-        {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions, true},
         {"GET", "/rebuild", true, fcap_serve_rebuild_progress, settings->questions, true},
+        {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions, true},
         {"GET", "/values", true, fcap_serve_values, settings->questions, true},
     };
     memcpy(server->routes, routes, sizeof routes);

@@ -173,6 +173,14 @@ static void ask_for_pages(void)
     }
     assert_int_equal(daemon_process_get(process, "/values?partition=0&after=0", TOKEN), 400);
     assert_int_equal(daemon_process_get(process, "/values?users=xx", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/values?users=00", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/values?users=0000", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/values?users=000275", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/values?users=000175", TOKEN), 200);
+    assert_int_equal(daemon_process_get(process, "/rebuild?partition=x", TOKEN), 400);
+    assert_int_equal(daemon_process_get(process, "/rebuild?partition=7", TOKEN), 404);
+    assert_int_equal(daemon_process_get(process, "/rebuild?partition=3", TOKEN), 200);
+    assert_says("{\"partitions\":[]}");
     /* The NUL used to end the id: the counts of another user were shown. */
     assert_int_equal(daemon_process_get(process, "/inspect?user=user-1%00", TOKEN), 400);
     assert_int_equal(daemon_process_post(process, "/rebuild?partition=7", TOKEN), 404);
@@ -226,6 +234,30 @@ static void test_a_running_daemon(void **unused)
     mend_a_running_daemon();
     ask_for_pages();
     mend_under_load();
+    stop();
+}
+
+/* Nobody has a partition of a topic that is not there. */
+static void test_a_daemon_without_partitions(void **unused)
+{
+    char yaml[4096];
+    (void)unused;
+    run_fixture_yaml(&fixture, "one", "[5s, 1h, 2h]", "", yaml, sizeof yaml);
+    char *topic = strstr(yaml, fixture.topic);
+    assert_non_null(topic);
+    *topic = 'x';
+    daemon_process_configure(&fixture.process, yaml);
+    daemon_process_start(&fixture.process, NULL);
+    int64_t deadline_ms = lab_monotonic_ms() + START_MS;
+    while (daemon_process_get(&fixture.process, "/values", TOKEN) != 200) {
+        assert_true(lab_monotonic_ms() < deadline_ms); /* Its workers wait for Redis first. */
+        lab_pause_ms(20);
+    }
+    command(NULL, TEMPORARY);
+    assert_says("404: no partition is assigned here now; see /readyz");
+    command(verify, TEMPORARY);
+    assert_says("no partition is assigned to the daemon now; see /readyz");
+    assert_null(strstr(fixture.process.text, " of 0 partitions"));
     stop();
 }
 
@@ -435,6 +467,7 @@ int main(void)
     const struct CMUnitTest reduced[] = {
         cmocka_unit_test_setup_teardown(test_a_running_daemon, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stopped_daemon, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_daemon_without_partitions, setup, teardown),
     };
     const struct CMUnitTest more[] = {
         /* Each takes some starts. */

@@ -67,6 +67,14 @@ static void test_a_new_phase_is_told_at_once(void **unused)
                                 "backfill: check: 0%, 0 of 9 records; waits for Redis\n");
 }
 
+static void test_nothing_to_be_done_is_not_told(void **unused)
+{
+    (void)unused;
+    fcap_progress_at(&progress, "read", 1000, 0, 0, "offsets", NULL);
+    fcap_progress_at(&progress, "check", 1001, 0, 0, "records", NULL);
+    assert_string_equal(said(), "");
+}
+
 /* It goes down when a file does not fit and is split: no rate comes of that. */
 static void test_what_is_done_may_become_less(void **unused)
 {
@@ -138,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_line_each_five_seconds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_new_phase_is_told_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_to_be_done_is_not_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_done_may_become_less, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_bar_is_drawn_again, setup, teardown),
         cmocka_unit_test(test_a_narrow_terminal_gets_what_fits_in_a_row),
