@@ -324,10 +324,7 @@ void apply_look_at(struct fcap_task *task, struct fcap_bytes user)
     if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine && pipeline->doubt_until_ms == 0) {
         /* Or partitions have just been added, and a producer knows it sooner than we do. */
         pipeline->doubt_until_ms = pipeline->monotonic_ms + KEYED_DOUBT_MS;
-        if (pipeline->settings.keyed_look != NULL) { /* Nobody opens a gate meanwhile. */
-            __atomic_store_n(&pipeline->settings.keyed_look->handover_ms,
-                             pipeline->doubt_until_ms + 1000, __ATOMIC_RELEASE);
-        }
+        gate_hold_look(pipeline, pipeline->doubt_until_ms + 1000); /* Nobody opens one meanwhile. */
     }
 }
 

@@ -466,6 +466,8 @@ void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
 enum fcap_status gate_begin_look(struct fcap_task *task);
 void gate_drop_look(struct fcap_task *task);
+/* Nobody who shares the look at the topic opens a gate for its sake before that (monotonic). */
+void gate_hold_look(const struct fcap_pipeline *pipeline, int64_t until_ms);
 /* Everything is shown once more, from now on. */
 void gate_rebuild(struct fcap_task *task);
 /* A user is shown once more, and again when a late writer may have come in between. */

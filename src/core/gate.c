@@ -97,12 +97,23 @@ static void end_look(struct fcap_task *task)
     }
 }
 
+/* Whoever asks for less time than another one has asked for changes nothing. */
+void gate_hold_look(const struct fcap_pipeline *pipeline, int64_t until_ms)
+{
+    struct fcap_keyed_look *look = pipeline->settings.keyed_look;
+    int64_t held_ms =
+        look == NULL ? until_ms : __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE);
+    while (held_ms < until_ms &&
+           !__atomic_compare_exchange_n(&look->handover_ms, &held_ms, until_ms, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+}
+
 /* A task that goes unread is perhaps on its way to another worker, which will wait for it. */
 void gate_drop_look(struct fcap_task *task)
 {
     if (task->keyed_waits) {
-        __atomic_store_n(&task->pipeline->settings.keyed_look->handover_ms,
-                         task->pipeline->monotonic_ms + HANDOVER_MS, __ATOMIC_RELEASE);
+        gate_hold_look(task->pipeline, task->pipeline->monotonic_ms + HANDOVER_MS);
     }
     end_look(task);
 }
@@ -137,13 +148,16 @@ static bool are_others_looked_at(struct fcap_task *task)
 
 /* --- the gate --- */
 
-/* Keeps a user for the opening of the gate and for the second look, as far as there is room. */
+/* Keeps a user for the opening of the gate and for the second look; without room for it that look
+ * is at everything. */
 void gate_remember(struct fcap_task *task, const struct fcap_user *user)
 {
-    if (task->second.ids.size < SECOND_LOOK_BYTES) {
-        fcap_buffer_put_be16(&task->second.ids, user->size);
-        fcap_buffer_put_bytes(&task->second.ids, fcap_user_id(user));
+    if (task->second.ids.size >= SECOND_LOOK_BYTES) {
+        task->second.all = true;
+        return;
     }
+    fcap_buffer_put_be16(&task->second.ids, user->size);
+    fcap_buffer_put_bytes(&task->second.ids, fcap_user_id(user));
 }
 
 static enum fcap_status show_remembered(struct fcap_task *task)
@@ -452,12 +466,12 @@ void gate_rebuild_user(struct fcap_task *task, struct fcap_user *user)
     const struct fcap_pipeline *pipeline = task->pipeline;
     push_mark(user, (1u << task->meta.window_count) - 1, QUEUE_SECOND);
     if (task->gate_open) {
-        gate_remember(task, user);
         if (!second->armed) {
             second->armed = true;
             second->all = false;
             second->due_ms = pipeline->monotonic_ms + pipeline->settings.session_timeout_ms;
         }
+        gate_remember(task, user);
     }
 }
 

@@ -274,6 +274,27 @@ static void test_a_long_partition_is_looked_at_in_part(void **state)
     assert_false(is_gate_open(1));
 }
 
+/* While a user that stands in two partitions waits for an explanation, one of them goes to another
+ * worker: nobody opens a gate any sooner for that. */
+static void test_a_handover_does_not_shorten_a_doubt(void **state)
+{
+    (void)state;
+    add(0, "both");
+    add(1, "both");
+    add_others();
+    start();
+    for (int i = 0; i < STEPS_MAX && look.handover_ms == 0; i++) {
+        assert_int_equal(run(1), FCAP_OK);
+    }
+    int64_t until_ms = look.handover_ms;
+    assert_in_range(until_ms, world.now_ms, world.now_ms + WAIT_MS);
+    assert_int_equal(look.waiting, 2);
+    fake_source_revoke(&world.source, 1, false);
+    assert_int_equal(run(1), FCAP_OK);
+    assert_int_equal(look.waiting, 1);
+    assert_in_range(look.handover_ms, until_ms, INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_redis_away_is_no_look, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_long_partition_is_looked_at_in_part, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_a_handover_does_not_shorten_a_doubt, setup, teardown),
     };
     return cmocka_run_group_tests_name("keyed", tests, NULL, NULL);
 }

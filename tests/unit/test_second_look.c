@@ -15,12 +15,13 @@
 enum { STEP_MS = 500, SESSION_MS = 10000 };
 
 static struct fcap_task_report seen;
+static int64_t commit_interval_ms;
 
 static void start(void)
 {
     struct fcap_settings settings;
     pipeline_world_settings(&settings);
-    settings.commit_interval_ms = STEP_MS;
+    settings.commit_interval_ms = commit_interval_ms;
     settings.session_timeout_ms = SESSION_MS;
     settings.expiry_hold_ms = 0;
     pipeline_world_start(&settings, &pipeline_world_decoder);
@@ -131,6 +132,33 @@ static void test_also_after_a_restart(void **state)
     write_old("fc:{u}:1h");
     pass(SESSION_MS);
     expect("fc:{u}:1h", "{\"a\":1}");
+}
+
+/* The users' ids need more room than they are given. */
+static void test_also_when_the_ids_are_long(void **state)
+{
+    enum { USERS = 30, ID_SIZE = 10000 };
+    static char ids[USERS][ID_SIZE + 1];
+    static char last_key[ID_SIZE + 16];
+    (void)state;
+    commit_interval_ms = SESSION_MS; /* No commit while the gate is closed. */
+    for (int run = 0; run < 2; run++) {
+        for (int i = 0; i < USERS; i++) {
+            memset(ids[i], 'A' + i, ID_SIZE);
+            pipeline_world_add(0, ids[i], "a", world.now_ms);
+        }
+        start();
+        pass(run == 0 ? 3 * SESSION_MS : SESSION_MS / 4);
+        assert_true(seen.gate_open);
+        if (run == 0) {
+            pipeline_world_kill();
+        }
+    }
+    (void)snprintf(last_key, sizeof last_key, "fc:{%s}:1h", ids[USERS - 1]); /* Fits. */
+    expect(last_key, "{\"a\":2}");
+    write_old(last_key);
+    pass(SESSION_MS);
+    expect(last_key, "{\"a\":2}");
 }
 
 /* Redis was emptied: the old owner was showing everything, not only what records had changed. */
@@ -257,6 +285,7 @@ static void test_an_erasure_while_t_lags_and_the_topic_grows(void **state)
 static int setup(void **state)
 {
     seen = (struct fcap_task_report){0};
+    commit_interval_ms = STEP_MS;
     return pipeline_world_setup(state);
 }
 
@@ -267,6 +296,7 @@ int main(void)
         CASE(test_an_old_owner_is_put_right),
         CASE(test_also_when_the_partition_has_gone_and_come_back),
         CASE(test_also_after_a_restart),
+        CASE(test_also_when_the_ids_are_long),
         CASE(test_also_when_the_old_owner_was_showing_everything),
         CASE(test_also_when_it_goes_twice),
         CASE(test_a_look_that_was_done_is_not_left),
