@@ -488,6 +488,8 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user);
 /* growth.c */
 /* An empty task begins: has its partition been added, or may its users have moved away? */
 enum fcap_status growth_begin(struct fcap_task *task, struct fcap_start *start);
+/* A task is loaded: does a growth that is not settled yet need more time by now? */
+void growth_load(struct fcap_task *task);
 /* The source says how many partitions there are, with a task's start or in between. */
 void growth_started(struct fcap_task *task, int32_t partition_count);
 void growth_see(struct fcap_pipeline *pipeline, int32_t partition_count);
@@ -499,7 +501,8 @@ void growth_step(struct fcap_task *task);
 bool growth_owns(const struct fcap_task *task, const struct fcap_user *user);
 /* The user of whom that is not known was erased since, and a key may still show it. */
 bool growth_erased(const struct fcap_task *task, const struct fcap_user *user, int64_t length_ms);
-/* Such a key is being taken away: the window is incomplete until it has passed what was in it. */
+/* A key is being taken away of a user who may be elsewhere: the window is incomplete until it has
+ * passed what may have been in it. */
 void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size_t window);
 /* Up to when an erasure holds at least that was sent at this moment: T, as a rule. */
 int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms);

@@ -32,6 +32,13 @@ static int64_t latest_ms(const struct fcap_task *task)
     return task->meta.clock_ms > latest ? task->meta.clock_ms : latest;
 }
 
+/* By then all producers know, as today's settings say: they are the operator's newest word. */
+static int64_t learned_ms(const struct fcap_task *task)
+{
+    int64_t learned = task->meta.grown_ms + task->pipeline->settings.producer_refresh_ms;
+    return learned < task->meta.moved_until_ms ? learned : task->meta.moved_until_ms;
+}
+
 bool growth_owns(const struct fcap_task *task, const struct fcap_user *user)
 {
     const struct fcap_meta *meta = &task->meta;
@@ -40,25 +47,31 @@ bool growth_owns(const struct fcap_task *task, const struct fcap_user *user)
     }
     int64_t newest =
         user->partial_newest_ms > user->newest_ms ? user->partial_newest_ms : user->newest_ms;
-    int64_t learned_ms = meta->moved_until_ms - doubt_ms(task->pipeline);
-    bool may_guess = latest_ms(task) <= learned_ms || FCAP_MUTANT(GROWN_LATE);
+    bool may_guess = latest_ms(task) <= learned_ms(task) || FCAP_MUTANT(GROWN_LATE);
     return newest > (may_guess ? meta->grown_ms : meta->moved_until_ms);
 }
 
+/* By T: a wall clock that is ahead does not end a key. */
 bool growth_erased(const struct fcap_task *task, const struct fcap_user *user, int64_t length_ms)
 {
     return user->erased_until_ms > task->meta.counted_ms &&
-           user->erased_until_ms + length_ms > latest_ms(task) && !FCAP_MUTANT(GROWN_ERASED);
+           user->erased_until_ms + length_ms > task->meta.clock_ms && !FCAP_MUTANT(GROWN_ERASED);
 }
 
 /* With a handover or a rebuild that happens again long after the erasure, and the user may have
- * come back in its new place: what was shown there by now is gone until it changes. */
+ * come back in its new place; the key of a name that was another window's may be one that the new
+ * place has written since. What was shown there by now is gone until it changes, and may have been
+ * accepted under the settings of then. */
 void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size_t window)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
+    const struct fcap_meta *meta = &task->meta;
     int64_t *since_ms = &task->meta.windows[window].complete_since_ms;
-    int64_t shown_ms = log_latest_event_ms(pipeline) + pipeline->settings.session_timeout_ms;
-    if (user->erased_until_ms <= task->meta.moved_until_ms && shown_ms > *since_ms) {
+    int64_t doubt_then_ms = meta->moved_until_ms - meta->grown_ms;
+    int64_t doubt_now_ms = doubt_ms(pipeline);
+    int64_t shown_ms =
+        core_latest_ms(pipeline) + (doubt_then_ms > doubt_now_ms ? doubt_then_ms : doubt_now_ms);
+    if (user->erased_until_ms <= meta->moved_until_ms && shown_ms > *since_ms) {
         *since_ms = shown_ms;
         pipeline->changed = true;
     }
@@ -101,6 +114,42 @@ void growth_raise(struct fcap_task *task)
     }
 }
 
+/* Settings of today may ask for more time than those of then: a producer whose clock is further
+ * ahead may count, or learn later. What they ask for less is not taken back. */
+void growth_load(struct fcap_task *task)
+{
+    struct fcap_meta *meta = &task->meta;
+    int64_t before_ms = meta->moved_until_ms;
+    int64_t until_ms =
+        meta->grown_ms + task->pipeline->settings.producer_refresh_ms + doubt_ms(task->pipeline);
+    if (!meta->settle_due || until_ms <= before_ms) {
+        return;
+    }
+    meta->moved_until_ms = until_ms;
+    for (size_t i = 0; i < task->lost.count; i++) {
+        struct fcap_lost_span *span = &task->lost.spans[i];
+        if (span->kind == FCAP_GAP_GROWN && span->since_ms == before_ms) {
+            span->since_ms = until_ms;
+            task->lost_changed = true;
+        }
+    }
+    growth_raise(task);
+    task->pipeline->changed = true;
+}
+
+/* The clock that told when partitions had been added was ahead, and is not any more: they were
+ * there by now, which is sooner. Windows stay incomplete for as long as they were said to be. */
+static void correct_moment(struct fcap_task *task)
+{
+    struct fcap_meta *meta = &task->meta;
+    int64_t ahead_ms = meta->grown_ms - latest_ms(task);
+    if (ahead_ms > 0) {
+        meta->grown_ms -= ahead_ms;
+        meta->moved_until_ms -= ahead_ms;
+        task->pipeline->changed = true;
+    }
+}
+
 /* --- what was known before --- */
 
 struct known {
@@ -137,8 +186,10 @@ static void take_over(struct fcap_task *task, const struct fcap_meta *from)
     meta->grown_ms = from->grown_ms;
     meta->moved_until_ms = from->moved_until_ms;
     meta->grown_from = from->grown_from;
-    /* A task that runs learns it within a session; one that was just loaded may have slept. */
-    meta->counted_ms = task->gate_open ? meta->grown_ms : task->loaded_ms;
+    /* A task that runs learns it within a session; one that was just loaded may have slept. By T,
+     * which is no later than it is: an erasure that was sent since must not look like an older one.
+     */
+    meta->counted_ms = task->gate_open ? meta->clock_ms : task->loaded_ms;
     meta->counted_ms -= task->pipeline->settings.session_timeout_ms;
     meta->settle_due = true;
     task->pipeline->changed = true;
@@ -294,8 +345,12 @@ void growth_started(struct fcap_task *task, int32_t partition_count)
 void growth_step(struct fcap_task *task)
 {
     struct fcap_meta *meta = &task->meta;
+    if (!meta->settle_due) {
+        return;
+    }
+    correct_moment(task);
     /* By T, which no wall clock that leaps ahead moves. */
-    if (!meta->settle_due || meta->clock_ms <= meta->moved_until_ms) {
+    if (meta->clock_ms <= meta->moved_until_ms) {
         return;
     }
     /* Until now others may have written over what is ours: show it once more. */

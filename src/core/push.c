@@ -240,17 +240,17 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     struct fcap_pipeline *pipeline = task->pipeline;
     int64_t newest;
     bool cut;
+    const struct fcap_window_meta *meta = &task->meta.windows[window];
     bool is_owner = growth_owns(task, user);
-    bool is_gone = is_owner ? is_erased(user)
-                            : growth_erased(task, user, task->meta.windows[window].length_ms);
+    /* Nobody may take another window's key for this one's, nor what an earlier life or another
+     * owner has left for a user who was erased since. */
+    bool is_gone =
+        is_owner ? is_erased(user) : meta->taken || growth_erased(task, user, meta->length_ms);
     if (is_gone && !is_owner) {
         growth_take_away(task, user, window);
     }
     if (!task_window_served(task, window)) {
-        /* A complete projection follows when it is ready. Until then nobody may take another
-         * window's key for its, nor what an earlier life or another owner has left for a user who
-         * was erased since. */
-        const struct fcap_window_meta *meta = &task->meta.windows[window];
+        /* A complete projection follows when it is ready. */
         fcap_buffer_clear(&pipeline->key);
         fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
@@ -267,8 +267,7 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
     }
     if (push->kind == FCAP_PUSH_UNLINK) {
         bool has_passed =
-            newest == FCAP_TIME_NONE ||
-            newest + task->meta.windows[window].length_ms <= safe_now(pipeline) - 1000;
+            newest == FCAP_TIME_NONE || newest + meta->length_ms <= safe_now(pipeline) - 1000;
         /* Its PXAT has passed: the key is gone by itself. */
         return !((has_passed && !may_be_foreign(task) && !is_gone) || FCAP_MUTANT(PXAT_ONLY));
     }

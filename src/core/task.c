@@ -291,6 +291,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
         return status;
     }
     status = begin_task(task, dropped_ms, ret_start);
+    growth_load(task);
     task->loaded_ms = task->meta.clock_ms;
     task->second.left = task->meta.look_due;
     task->open_commit = task->meta.commit + 1;

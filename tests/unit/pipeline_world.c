@@ -11,12 +11,19 @@ static int64_t now_ms(struct fcap_clock *clock)
     return world.now_ms;
 }
 
+static int64_t wall_ms(struct fcap_clock *clock)
+{
+    return now_ms(clock) + world.wall_ahead_ms;
+}
+
 void pipeline_world_init(int32_t partitions)
 {
-    world = (struct pipeline_world){.clock = {now_ms, now_ms}, .now_ms = PIPELINE_WORLD_NOW_MS};
+    world = (struct pipeline_world){.clock = {wall_ms, now_ms},
+                                    .server_clock = {now_ms, now_ms},
+                                    .now_ms = PIPELINE_WORLD_NOW_MS};
     fake_topic_init(&world.topic, partitions);
     world.store = fake_store_open(NULL);
-    fcap_fake_redis_init(&world.redis, &world.clock);
+    fcap_fake_redis_init(&world.redis, &world.server_clock);
 }
 
 void pipeline_world_done(void)

@@ -14,8 +14,10 @@
 
 struct pipeline_world {
     struct fcap_clock clock;
-    int64_t now_ms;  /* wall clock and monotonic clock of everybody */
-    int64_t tick_ms; /* passes with each look at a clock; usually 0 */
+    struct fcap_clock server_clock; /* Redis' */
+    int64_t now_ms;                 /* wall clock and monotonic clock of everybody, */
+    int64_t wall_ahead_ms;          /* but the process' wall clock is ahead by this */
+    int64_t tick_ms;                /* passes with each look at a clock; usually 0 */
     struct fake_topic topic;
     struct fake_source source;
     struct fake_store *store;

@@ -4,235 +4,125 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "fcap/rebuild.h"
-#include "unit/pipeline_world.h"
-
-#define MINUTE_MS 60000ll
-
-enum { OLD = 2, NEW = 3, STEP_MS = 500 };
-
-static struct fcap_settings settings;
-static struct fcap_keyed_look look;
-static uint64_t *slots;
-
-static void start(void)
-{
-    look = (struct fcap_keyed_look){0};
-    memset(slots, 0, FCAP_KEYED_SLOTS * sizeof *slots);
-    pipeline_world_start(&settings, &pipeline_world_decoder);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    slots = calloc(FCAP_KEYED_SLOTS, sizeof *slots);
-    assert_non_null(slots);
-    pipeline_world_init(OLD);
-    pipeline_world_settings(&settings);
-    settings.commit_interval_ms = STEP_MS;
-    settings.session_timeout_ms = 10000;
-    settings.expiry_hold_ms = 0;
-    settings.keyed_slots = slots;
-    settings.keyed_look = &look;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    pipeline_world_done();
-    free(slots);
-    return 0;
-}
-
-/* Steps while so much time passes. */
-static enum fcap_status try_to_pass(int64_t ms)
-{
-    enum fcap_status status = FCAP_OK;
-    for (int64_t until_ms = world.now_ms + ms; world.now_ms < until_ms && status == FCAP_OK;) {
-        world.now_ms += STEP_MS;
-        status = fcap_pipeline_step(world.pipeline, 0);
-    }
-    return status;
-}
-
-static void pass(int64_t ms)
-{
-    if (try_to_pass(ms) != FCAP_OK) {
-        fail_msg("%s", fcap_pipeline_error(world.pipeline));
-    }
-}
-
-static void add(int32_t partition, const char *user, const char *ad)
-{
-    pipeline_world_add(partition, user, ad, world.now_ms);
-}
-
-/* A partition more, given to the process that runs. */
-static void grow(void)
-{
-    fake_topic_grow(&world.topic, NEW);
-    pass(STEP_MS);
-    fake_source_assign(&world.source, OLD);
-    pass(5000);
-}
-
-struct find {
-    int32_t partition;
-    struct fcap_task_report report;
-};
-
-static void take(void *context, const struct fcap_task_report *report)
-{
-    struct find *find = context;
-    if (report->partition == find->partition) {
-        find->report = *report;
-    }
-}
-
-static struct fcap_task_report report_of(int32_t partition)
-{
-    struct find find = {.partition = partition};
-    fcap_pipeline_report(world.pipeline, take, &find);
-    return find.report;
-}
-
-/* NULL: no key. */
-static void expect(const char *user, const char *counts)
-{
-    struct fcap_bytes value;
-    int64_t expire_at_ms;
-    char key[64];
-    char text[256] = "";
-    (void)snprintf(key, sizeof key, "fc:{%s}:1h", user);
-    bool found = fcap_fake_redis_get(&world.redis, fcap_bytes_of(key), &value, &expire_at_ms);
-    if (found) {
-        (void)snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
-    }
-    if (found != (counts != NULL) || (found && strstr(text, counts) == NULL)) {
-        fail_msg("%s: \"%s\", not %s, at %lld", user, text, counts == NULL ? "absent" : counts,
-                 (long long)(world.now_ms - PIPELINE_WORLD_NOW_MS));
-    }
-}
+#include "unit/growth_world.h"
 
 /* What an old partition knows of a user that has moved is neither shown nor taken away. */
 static void test_a_moved_user_is_left_to_its_new_partition(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    add(0, "silent", "a");
-    pass(20 * MINUTE_MS);
-    add(0, "moved", "b");
-    add(0, "silent", "b");
-    pass(MINUTE_MS);
-    expect("moved", "{\"a\":1,\"b\":1}");
-    grow();
-    add(2, "moved", "c");
-    pass(MINUTE_MS);
-    expect("moved", "{\"c\":1}");
-    pass(39 * MINUTE_MS); /* Its first event leaves the old partition's window, */
-    expect("moved", "{\"c\":1}");
-    expect("silent", "{\"a\":1,\"b\":1}"); /* (this one may be anywhere) */
-    pass(19 * MINUTE_MS + MINUTE_MS / 3);  /* and its second one. */
-    expect("moved", "{\"c\":1}");
-    expect("silent", NULL); /* By its PXAT. */
+    world_start();
+    world_add(0, "moved", "a");
+    world_add(0, "silent", "a");
+    world_pass(20 * MINUTE_MS);
+    world_add(0, "moved", "b");
+    world_add(0, "silent", "b");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"a\":1,\"b\":1}");
+    world_grow();
+    world_add(2, "moved", "c");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"c\":1}");
+    world_pass(39 * MINUTE_MS); /* Its first event leaves the old partition's window, */
+    world_expect("moved", "{\"c\":1}");
+    world_expect("silent", "{\"a\":1,\"b\":1}"); /* (this one may be anywhere) */
+    world_pass(19 * MINUTE_MS + MINUTE_MS / 3);  /* and its second one. */
+    world_expect("moved", "{\"c\":1}");
+    world_expect("silent", NULL); /* By its PXAT. */
 }
 
 static void test_an_erased_user_stays_erased(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(20 * MINUTE_MS);
-    add(0, "moved", "b");
-    pass(MINUTE_MS);
-    grow();
-    add(2, "moved", NULL);
-    pass(MINUTE_MS);
-    expect("moved", NULL);
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(20 * MINUTE_MS);
+    world_add(0, "moved", "b");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "moved", NULL);
+    world_pass(MINUTE_MS);
+    world_expect("moved", NULL);
     for (int i = 0; i < 40; i++) {
-        pass(MINUTE_MS);
-        expect("moved", NULL);
+        world_pass(MINUTE_MS);
+        world_expect("moved", NULL);
     }
     fcap_fake_redis_flush(&world.redis); /* Everything is projected. */
-    pass(MINUTE_MS);
-    expect("moved", NULL);
+    world_pass(MINUTE_MS);
+    world_expect("moved", NULL);
 }
 
 /* The tombstone may come to the old partition, from a producer that has not learned yet. */
 static void test_an_erasure_in_the_old_partition_is_shown(void **state)
 {
     (void)state;
-    start();
-    add(0, "erased", "a");
-    pass(MINUTE_MS);
-    grow();
-    expect("erased", "{\"a\":1}");
-    add(0, "erased", NULL);
-    pass(MINUTE_MS);
-    expect("erased", NULL);
+    world_start();
+    world_add(0, "erased", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_expect("erased", "{\"a\":1}");
+    world_add(0, "erased", NULL);
+    world_pass(MINUTE_MS);
+    world_expect("erased", NULL);
 }
 
 /* It was sent while nobody was there to see the growth. */
 static void test_an_erasure_while_stopped_is_shown(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
     pipeline_world_kill();
     fake_topic_grow(&world.topic, NEW);
     world.now_ms += MINUTE_MS;
-    add(1, "moved", NULL);
+    world_add(1, "moved", NULL);
     world.now_ms += 20 * MINUTE_MS;
-    start();
-    pass(2 * MINUTE_MS);
-    expect("moved", NULL);
+    world_start();
+    world_pass(2 * MINUTE_MS);
+    world_expect("moved", NULL);
 }
 
 static void test_a_user_that_stays_is_written(void **state)
 {
     (void)state;
-    start();
-    add(0, "stays", "a");
-    add(0, "rare", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(0, "stays", "b");
-    add(0, "rare", "b");
-    pass(MINUTE_MS);
-    expect("stays", "{\"a\":1,\"b\":1}"); /* As far as can be known. */
-    pass(12 * MINUTE_MS);
-    add(0, "stays", "c");
-    pass(MINUTE_MS);
-    expect("stays", "{\"a\":1,\"b\":1,\"c\":1}"); /* For certain. */
-    pass(45 * MINUTE_MS + MINUTE_MS / 2);
-    expect("stays", "{\"b\":1,\"c\":1}");
-    expect("rare", "{\"a\":1,\"b\":1}"); /* Left to its PXAT. */
-    pass(2 * MINUTE_MS);
-    expect("rare", NULL);
+    world_start();
+    world_add(0, "stays", "a");
+    world_add(0, "rare", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(0, "stays", "b");
+    world_add(0, "rare", "b");
+    world_pass(MINUTE_MS);
+    world_expect("stays", "{\"a\":1,\"b\":1}"); /* As far as can be known. */
+    world_pass(12 * MINUTE_MS);
+    world_add(0, "stays", "c");
+    world_pass(MINUTE_MS);
+    world_expect("stays", "{\"a\":1,\"b\":1,\"c\":1}"); /* For certain. */
+    world_pass(45 * MINUTE_MS + MINUTE_MS / 2);
+    world_expect("stays", "{\"b\":1,\"c\":1}");
+    world_expect("rare", "{\"a\":1,\"b\":1}"); /* Left to its PXAT. */
+    world_pass(2 * MINUTE_MS);
+    world_expect("rare", NULL);
 }
 
 static void test_windows_are_ready_when_they_have_passed_it(void **state)
 {
     (void)state;
-    start();
-    add(0, "u", "a");
-    pass(MINUTE_MS);
-    assert_int_equal(report_of(0).ready_mask, 1);
-    grow();
+    world_start();
+    world_add(0, "u", "a");
+    world_pass(MINUTE_MS);
+    assert_int_equal(world_report(0).ready_mask, 1);
+    world_grow();
     int64_t grown_ms = world.now_ms - 5000;
-    add(2, "v", "a");
-    pass(MINUTE_MS);
+    world_add(2, "v", "a");
+    world_pass(MINUTE_MS);
     for (int32_t i = 0; i < OLD; i++) {
-        struct fcap_task_report report = report_of(i);
+        struct fcap_task_report report = world_report(i);
         assert_int_equal(report.ready_mask, 0);
         assert_int_equal(report.gaps, 1);
         assert_int_equal(report.last_gap.kind, FCAP_GAP_GROWN);
@@ -241,173 +131,174 @@ static void test_windows_are_ready_when_they_have_passed_it(void **state)
         assert_int_equal(report.complete_since_ms, report.lost.spans[0].since_ms);
         /* Producers learn within 5 minutes, and their clocks are 5 minutes off at most. */
         assert_in_range(report.complete_since_ms - grown_ms - 10 * MINUTE_MS,
-                        settings.session_timeout_ms, settings.session_timeout_ms + 1000);
+                        growth_settings.session_timeout_ms,
+                        growth_settings.session_timeout_ms + 1000);
     }
-    assert_int_equal(report_of(2).ready_mask, 1);
-    assert_int_equal(report_of(2).gaps, 0);
-    pass(68 * MINUTE_MS);
-    assert_int_equal(report_of(0).ready_mask, 0);
-    pass(2 * MINUTE_MS);
-    assert_int_equal(report_of(0).ready_mask, 1);
-    assert_int_equal(report_of(0).lost.count, 0);
+    assert_int_equal(world_report(2).ready_mask, 1);
+    assert_int_equal(world_report(2).gaps, 0);
+    world_pass(68 * MINUTE_MS);
+    assert_int_equal(world_report(0).ready_mask, 0);
+    world_pass(2 * MINUTE_MS);
+    assert_int_equal(world_report(0).ready_mask, 1);
+    assert_int_equal(world_report(0).lost.count, 0);
 }
 
 /* What old owners wrote last is put right when all have learned. */
 static void test_everything_is_shown_once_more(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(2, "moved", "b");
-    pass(MINUTE_MS);
-    add(0, "moved", "c"); /* From a producer that has not learned yet. */
-    pass(MINUTE_MS);
-    expect("moved", "{\"a\":1,\"c\":1}");
-    pass(9 * MINUTE_MS);
-    expect("moved", "{\"b\":1}");
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "moved", "b");
+    world_pass(MINUTE_MS);
+    world_add(0, "moved", "c"); /* From a producer that has not learned yet. */
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"a\":1,\"c\":1}");
+    world_pass(9 * MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
 }
 
 static void test_on_gap_stop(void **state)
 {
     (void)state;
-    settings.stop_on_gap = true;
-    start();
-    add(0, "u", "a");
-    pass(MINUTE_MS);
+    growth_settings.stop_on_gap = true;
+    world_start();
+    world_add(0, "u", "a");
+    world_pass(MINUTE_MS);
     fake_topic_grow(&world.topic, NEW);
-    assert_int_equal(try_to_pass(MINUTE_MS), FCAP_STOPPED);
+    assert_int_equal(world_try_to_pass(MINUTE_MS), FCAP_STOPPED);
     const char *text = fcap_pipeline_error(world.pipeline);
     assert_non_null(strstr(text, "the topic had 2 partitions"));
     assert_non_null(strstr(text, "has 3 now"));
     assert_non_null(strstr(text, "on_gap: degrade goes on"));
     pipeline_world_kill();
-    start(); /* It stops again, */
-    assert_int_equal(try_to_pass(MINUTE_MS), FCAP_STOPPED);
+    world_start(); /* It stops again, */
+    assert_int_equal(world_try_to_pass(MINUTE_MS), FCAP_STOPPED);
     pipeline_world_kill();
-    settings.stop_on_gap = false;
-    start(); /* until it is told to go on. */
-    pass(MINUTE_MS);
-    assert_int_equal(report_of(0).gaps, 1);
-    assert_true(report_of(0).gate_open);
+    growth_settings.stop_on_gap = false;
+    world_start(); /* until it is told to go on. */
+    world_pass(MINUTE_MS);
+    assert_int_equal(world_report(0).gaps, 1);
+    assert_true(world_report(0).gate_open);
 }
 
 static void test_grown_while_stopped(void **state)
 {
     (void)state;
-    settings.start = FCAP_START_LATEST;
-    start();
-    pass(MINUTE_MS);
-    add(0, "moved", "a");
-    add(1, "other", "a");
-    pass(MINUTE_MS);
+    growth_settings.start = FCAP_START_LATEST;
+    world_start();
+    world_pass(MINUTE_MS);
+    world_add(0, "moved", "a");
+    world_add(1, "other", "a");
+    world_pass(MINUTE_MS);
     pipeline_world_kill();
     fake_topic_grow(&world.topic, NEW);
-    add(2, "moved", "b"); /* Read, though `latest` is said: the partition is new. */
-    start();
-    pass(MINUTE_MS);
-    expect("moved", "{\"b\":1}");
-    assert_int_equal(report_of(0).gaps, 1);
-    assert_int_equal(report_of(2).gaps, 0);
-    assert_int_equal(report_of(0).ready_mask, 0);
-    assert_int_equal(report_of(2).ready_mask, 1);
-    int64_t since_ms = report_of(0).complete_since_ms;
+    world_add(2, "moved", "b"); /* Read, though `latest` is said: the partition is new. */
+    world_start();
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
+    assert_int_equal(world_report(0).gaps, 1);
+    assert_int_equal(world_report(2).gaps, 0);
+    assert_int_equal(world_report(0).ready_mask, 0);
+    assert_int_equal(world_report(2).ready_mask, 1);
+    int64_t since_ms = world_report(0).complete_since_ms;
     pipeline_world_kill();
-    start(); /* It is not met again, and not forgotten. */
-    pass(MINUTE_MS);
-    assert_int_equal(report_of(0).gaps, 0);
-    assert_int_equal(report_of(0).complete_since_ms, since_ms);
-    assert_int_equal(report_of(0).lost.count, 1);
-    expect("moved", "{\"b\":1}");
-    pass(12 * MINUTE_MS);
-    expect("moved", "{\"b\":1}");
+    world_start(); /* It is not met again, and not forgotten. */
+    world_pass(MINUTE_MS);
+    assert_int_equal(world_report(0).gaps, 0);
+    assert_int_equal(world_report(0).complete_since_ms, since_ms);
+    assert_int_equal(world_report(0).lost.count, 1);
+    world_expect("moved", "{\"b\":1}");
+    world_pass(12 * MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
 }
 
 /* The topic's partitions are counted as soon as a broker answers, and the group takes its time. */
 static void test_the_count_is_told_before_anything_is_assigned(void **state)
 {
     (void)state;
-    settings.start = FCAP_START_LATEST;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
+    growth_settings.start = FCAP_START_LATEST;
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
     pipeline_world_kill();
     fake_topic_grow(&world.topic, NEW);
-    add(2, "moved", "b");
-    start();
+    world_add(2, "moved", "b");
+    world_start();
     for (int32_t i = 0; i < NEW; i++) {
         fake_source_revoke(&world.source, i, false);
     }
-    pass(MINUTE_MS);
+    world_pass(MINUTE_MS);
     for (int32_t i = 0; i < NEW; i++) {
         fake_source_assign(&world.source, i);
     }
-    pass(MINUTE_MS);
-    expect("moved", "{\"b\":1}");
-    assert_int_equal(report_of(2).ready_mask, 1);
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
+    assert_int_equal(world_report(2).ready_mask, 1);
 }
 
 /* The new partition comes first, or to another worker: it shows everything once more, too. */
 static void test_the_added_partition_comes_first(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
     pipeline_world_kill();
     fake_topic_grow(&world.topic, NEW);
-    start();
+    world_start();
     fake_source_revoke(&world.source, 0, false);
     fake_source_revoke(&world.source, 1, false);
-    pass(5000);
+    world_pass(5000);
     fake_source_assign(&world.source, 0);
     fake_source_assign(&world.source, 1);
-    pass(MINUTE_MS);
-    add(2, "moved", NULL);
-    pass(MINUTE_MS);
-    expect("moved", NULL);
-    add(0, "moved", "c"); /* From a producer that has not learned yet. */
-    pass(MINUTE_MS);
-    expect("moved", "{\"a\":1,\"c\":1}");
-    assert_int_equal(report_of(2).gaps, 0);
-    pass(12 * MINUTE_MS);
-    expect("moved", NULL);
+    world_pass(MINUTE_MS);
+    world_add(2, "moved", NULL);
+    world_pass(MINUTE_MS);
+    world_expect("moved", NULL);
+    world_add(0, "moved", "c"); /* From a producer that has not learned yet. */
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"a\":1,\"c\":1}");
+    assert_int_equal(world_report(2).gaps, 0);
+    world_pass(12 * MINUTE_MS);
+    world_expect("moved", NULL);
 }
 
 /* One that comes without a state learns it from what the process has seen. */
 static void test_an_old_partition_without_a_state(void **state)
 {
     (void)state;
-    add(0, "moved", "a");
-    start();
+    world_add(0, "moved", "a");
+    world_start();
     fake_source_revoke(&world.source, 0, false); /* Somebody else has it, so far. */
-    pass(MINUTE_MS);
-    grow();
-    add(2, "moved", "b");
-    pass(MINUTE_MS);
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "moved", "b");
+    world_pass(MINUTE_MS);
     fake_source_assign(&world.source, 0);
-    pass(MINUTE_MS);
-    assert_true(report_of(0).gate_open);
-    assert_int_equal(report_of(0).ready_mask, 0);
-    expect("moved", "{\"b\":1}");
+    world_pass(MINUTE_MS);
+    assert_true(world_report(0).gate_open);
+    assert_int_equal(world_report(0).ready_mask, 0);
+    world_expect("moved", "{\"b\":1}");
 }
 
 static void test_moved_users_do_not_look_like_a_topic_without_keys(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(2, "moved", "b");
-    pass(MINUTE_MS);
-    add(0, "moved", "c");
-    pass(30 * MINUTE_MS);
-    add(0, "both", "a"); /* By now everybody knows. */
-    pass(MINUTE_MS);
-    add(2, "both", "a");
-    assert_int_equal(try_to_pass(MINUTE_MS), FCAP_STOPPED);
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "moved", "b");
+    world_pass(MINUTE_MS);
+    world_add(0, "moved", "c");
+    world_pass(30 * MINUTE_MS);
+    world_add(0, "both", "a"); /* By now everybody knows. */
+    world_pass(MINUTE_MS);
+    world_add(2, "both", "a");
+    assert_int_equal(world_try_to_pass(MINUTE_MS), FCAP_STOPPED);
     assert_non_null(strstr(fcap_pipeline_error(world.pipeline), "not keyed by user"));
 }
 
@@ -415,16 +306,16 @@ static void test_moved_users_do_not_look_like_a_topic_without_keys(void **state)
 static void test_a_producer_whose_clock_is_ahead(void **state)
 {
     (void)state;
-    start();
-    pass(MINUTE_MS);
-    grow();
+    world_start();
+    world_pass(MINUTE_MS);
+    world_grow();
     pipeline_world_add(0, "moved", "a", world.now_ms + 60 * MINUTE_MS);
-    pass(MINUTE_MS);
+    world_pass(MINUTE_MS);
     pipeline_world_add(2, "moved", "b", world.now_ms + 60 * MINUTE_MS); /* It has learned. */
-    pass(MINUTE_MS);
-    add(2, "moved", "c");
-    pass(MINUTE_MS);
-    expect("moved", "{\"c\":1}");
+    world_pass(MINUTE_MS);
+    world_add(2, "moved", "c");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"c\":1}");
 }
 
 struct walked {
@@ -474,15 +365,15 @@ static struct walked walk(int32_t partition)
 static void test_blocks_tell_who_may_have_moved(void **state)
 {
     (void)state;
-    start();
-    add(0, "a-moved", "a");
-    add(0, "b-stays", "a");
-    add(0, "c-silent", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(2, "a-moved", "b");
-    add(0, "b-stays", "b");
-    pass(MINUTE_MS);
+    world_start();
+    world_add(0, "a-moved", "a");
+    world_add(0, "b-stays", "a");
+    world_add(0, "c-silent", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "a-moved", "b");
+    world_add(0, "b-stays", "b");
+    world_pass(MINUTE_MS);
     assert_int_equal(walk(0).compared, 1);
     assert_int_equal(walk(0).elsewhere, 2);
     assert_int_equal(walk(2).compared, 1);
@@ -493,26 +384,26 @@ static void test_blocks_tell_who_may_have_moved(void **state)
 static void test_one_that_comes_back_elsewhere(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(0, "moved", NULL); /* From a producer that has not learned yet. */
-    pass(20 * MINUTE_MS);
-    expect("moved", NULL);
-    add(2, "moved", "b");
-    pass(MINUTE_MS);
-    expect("moved", "{\"b\":1}");
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(0, "moved", NULL); /* From a producer that has not learned yet. */
+    world_pass(20 * MINUTE_MS);
+    world_expect("moved", NULL);
+    world_add(2, "moved", "b");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
     assert_true(fcap_pipeline_rebuild(world.pipeline, 0)); /* Or a handover of the partition. */
-    pass(MINUTE_MS);
+    world_pass(MINUTE_MS);
     bool is_ready = false;
     for (int i = 0; i < 90 && !is_ready; i++) {
         bool is_counted = i < 57; /* Then the event leaves. */
-        is_ready = report_of(0).ready_mask != 0 && report_of(1).ready_mask != 0;
+        is_ready = world_report(0).ready_mask != 0 && world_report(1).ready_mask != 0;
         if (is_ready && is_counted) {
-            expect("moved", "{\"b\":1}");
+            world_expect("moved", "{\"b\":1}");
         }
-        pass(MINUTE_MS);
+        world_pass(MINUTE_MS);
     }
     assert_true(is_ready);
 }
@@ -521,49 +412,49 @@ static void test_one_that_comes_back_elsewhere(void **state)
 static void test_a_producer_that_knows_sooner(void **state)
 {
     (void)state;
-    start();
-    add(0, "moved", "a");
-    pass(MINUTE_MS);
-    add(1, "moved", "b");
-    pass(2000);
-    expect("moved", "{\"a\":1}"); /* It waits for an explanation, */
+    world_start();
+    world_add(0, "moved", "a");
+    world_pass(MINUTE_MS);
+    world_add(1, "moved", "b");
+    world_pass(2000);
+    world_expect("moved", "{\"a\":1}"); /* It waits for an explanation, */
     fake_topic_grow(&world.topic, NEW);
-    pass(MINUTE_MS);
-    expect("moved", "{\"a\":1}"); /* and after that it does not know yet whose the user is. */
-    pass(11 * MINUTE_MS);
-    add(1, "moved", "c");
-    pass(MINUTE_MS);
-    expect("moved", "{\"b\":1,\"c\":1}");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"a\":1}"); /* and after that it does not know yet whose the user is. */
+    world_pass(11 * MINUTE_MS);
+    world_add(1, "moved", "c");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"b\":1,\"c\":1}");
 }
 
 static void test_two_growths(void **state)
 {
     (void)state;
-    start();
-    add(0, "u", "a");
-    pass(MINUTE_MS);
-    grow();
-    add(2, "moved", "a");
-    pass(30 * MINUTE_MS);
-    int64_t since_ms = report_of(0).complete_since_ms;
+    world_start();
+    world_add(0, "u", "a");
+    world_pass(MINUTE_MS);
+    world_grow();
+    world_add(2, "moved", "a");
+    world_pass(30 * MINUTE_MS);
+    int64_t since_ms = world_report(0).complete_since_ms;
     fake_topic_grow(&world.topic, NEW + 1);
-    pass(STEP_MS);
+    world_pass(STEP_MS);
     fake_source_assign(&world.source, NEW);
-    add(3, "moved", "b");
-    pass(MINUTE_MS);
-    expect("moved", "{\"b\":1}");
-    assert_true(report_of(0).complete_since_ms > since_ms + 29 * MINUTE_MS);
-    assert_int_equal(report_of(0).gaps, 2);
-    assert_int_equal(report_of(2).gaps, 1);
-    assert_int_equal(report_of(2).ready_mask, 0);
-    assert_int_equal(report_of(3).ready_mask, 1);
-    pass(30 * MINUTE_MS); /* What partition 2 knew has left its window. */
-    expect("moved", "{\"b\":1}");
+    world_add(3, "moved", "b");
+    world_pass(MINUTE_MS);
+    world_expect("moved", "{\"b\":1}");
+    assert_true(world_report(0).complete_since_ms > since_ms + 29 * MINUTE_MS);
+    assert_int_equal(world_report(0).gaps, 2);
+    assert_int_equal(world_report(2).gaps, 1);
+    assert_int_equal(world_report(2).ready_mask, 0);
+    assert_int_equal(world_report(3).ready_mask, 1);
+    world_pass(30 * MINUTE_MS); /* What partition 2 knew has left its window. */
+    world_expect("moved", "{\"b\":1}");
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, growth_setup, growth_teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_a_moved_user_is_left_to_its_new_partition),
         CASE(test_an_erased_user_stays_erased),
