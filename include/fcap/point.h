@@ -58,7 +58,11 @@
     X(backfill_writing,  BACKFILL,   FCAP_LEAD_BACKFILL, 4, "between two transactions, or before the first")\
     X(backfill_queued,   BACKFILL,   FCAP_LEAD_BACKFILL, 4, "within one: its SETs are sent, EXEC is not") \
     X(backfill_executed, BACKFILL,   FCAP_LEAD_BACKFILL, 4, "it is done and answered, nobody knows")      \
-    X(backfill_written,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "everything is written, no summary yet")
+    X(backfill_written,  BACKFILL,   FCAP_LEAD_BACKFILL, 1, "everything is written, no summary yet")      \
+    X(snapshot_begun,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "nothing is left of an earlier one, nothing is copied") \
+    X(snapshot_copied,   CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "the copy is whole, nobody knows its number") \
+    X(frame_applied,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a frame of a changelog is written, not durable") \
+    X(lineage_drawn,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a new lineage is written, without the log not durable")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */
@@ -74,6 +78,8 @@
 #define FCAP_LEAD_HISTORY 128
 /* It starts with other windows: test_windows.c. */
 #define FCAP_LEAD_CHANGE 256
+/* It takes snapshots, or comes back from one. */
+#define FCAP_LEAD_CHECKPOINT 512
 
 enum fcap_point_phase {
     FCAP_POINT_SEND,
@@ -85,6 +91,7 @@ enum fcap_point_phase {
     FCAP_POINT_LOAD,
     FCAP_POINT_START,
     FCAP_POINT_BACKFILL,
+    FCAP_POINT_CHECKPOINT,
     FCAP_POINT_PHASES
 };
 

@@ -176,13 +176,15 @@ struct fcap_store_position {
     uint64_t sequence; /* 0: no batch yet */
 };
 
-/* Where the state stands: the newest batch that is written. Any thread. */
+/* Where the state stands: the newest batch that is written and was told to the follower. A state
+ * from before there were lineages that is opened read-only has one of zeroes. Any thread. */
 void fcap_store_rocksdb_position(struct fcap_store_rocksdb *db,
                                  struct fcap_store_position *ret_position);
 
 /* Is told of each batch that has been written, in order, on the store's writer thread, before the
- * worker is: it must not wait. `kept[i]`: section i was written. Batches of which nothing was kept
- * have no number and are not told. Set before the first submit; NULL: nobody. */
+ * worker is: it must not wait. `written_ms`: wall clock, Unix epoch. `kept[i]`: section i was
+ * written. Batches of which nothing was kept have no number and are not told. Set before the first
+ * submit; NULL: nobody. */
 struct fcap_store_follower {
     void *context;
     void (*written)(void *context, uint64_t sequence, int64_t written_ms,
@@ -191,23 +193,36 @@ struct fcap_store_follower {
 void fcap_store_rocksdb_follow(struct fcap_store_rocksdb *db,
                                const struct fcap_store_follower *follower);
 
-/* Flushes, and makes `directory` (which must not exist; in the same file system as the state: hard
- * links) a database of its own that holds exactly the batches up to *ret_sequence. Batches are
- * written meanwhile. For one thread at a time, any. On failure nothing is left. */
+/* Flushes, and makes `directory` (in the same file system as the state: hard links) a database of
+ * its own that holds exactly the batches up to *ret_sequence; the follower has been told of all of
+ * them then. An earlier snapshot there, or what a crash left of one, is removed first. Batches are
+ * written meanwhile; without the log they wait for the flush. For one thread at a time, any. On
+ * failure nothing is left, and the state goes on: NO_SPACE (asked before the flush, whose failure
+ * would stop the commits), UNAVAILABLE (a commit failed meanwhile; try again later), CONFIG
+ * (another file system), FOREIGN (something else is there), IO (also: RocksDB takes no writes until
+ * a restart). */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_snapshot(struct fcap_store_rocksdb *db,
                                                            const char *directory,
                                                            uint64_t *ret_sequence,
                                                            struct fcap_error *error);
 
-/* For a restore, before any handle is made: writes one frame of a changelog. CORRUPT: its number
- * does not follow on the position. */
+/* Removes a snapshot, whole or half made, that nobody has opened for writing; nothing there is
+ * fine. Needs no database. FOREIGN: something else is there. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_discard(const char *directory,
+                                                          struct fcap_error *error);
+
+/* Before any handle is made: writes one frame of a changelog, for a restore, or because a crash
+ * took this state back behind its own changelog. CORRUPT: its number does not follow on the
+ * position, or no store has written it. Durable with the next fork() or sync. */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_apply(struct fcap_store_rocksdb *db,
                                                         uint64_t sequence,
                                                         const struct fcap_batch *batch,
                                                         struct fcap_error *error);
 
-/* For a restore, at its end: draws another lineage, remembers the old one under FF FF "origin"
- * (lineage, sequence), and makes everything durable. */
+/* Before any handle is made, at a restore's end, or when a crash took this state back behind its
+ * changelog and the frames are gone (their numbers must not be given to other batches): draws
+ * another lineage, remembers the old one under FF FF "origin" (lineage, sequence), and makes
+ * everything durable. The numbers go on. After a failure the database is to be closed. */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_fork(struct fcap_store_rocksdb *db,
                                                        struct fcap_error *error);
 

@@ -151,6 +151,49 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
     return check_current(directory, error);
 }
 
+/* Only what RocksDB makes may be removed, and no database that somebody writes to. */
+static enum fcap_status check_removable(DIR *directory, const char *path, struct fcap_error *error)
+{
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        if (strcmp(entry->d_name, "LOCK") == 0) {
+            return fcap_error_set(error, FCAP_FOREIGN,
+                                  "%s is a database of its own, no snapshot; name another place",
+                                  path);
+        }
+        if (!is_rocksdb_name(entry->d_name)) {
+            return fcap_error_set(error, FCAP_FOREIGN,
+                                  "%s holds something else (%s); name another place", path,
+                                  entry->d_name);
+        }
+    }
+    return FCAP_OK;
+}
+
+enum fcap_status store_directory_remove(const char *path, struct fcap_error *error)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return errno == ENOENT ? FCAP_OK
+                               : fcap_error_set(error, errno == ENOTDIR ? FCAP_FOREIGN : FCAP_IO,
+                                                "%s: %s", path, strerror(errno));
+    }
+    enum fcap_status status = check_removable(directory, path, error);
+    rewinddir(directory);
+    for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
+         entry = readdir(directory)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            unlinkat(dirfd(directory), entry->d_name, 0) != 0) {
+            status =
+                fcap_error_set(error, FCAP_IO, "%s/%s: %s", path, entry->d_name, strerror(errno));
+        }
+    }
+    (void)closedir(directory); /* Only read. */
+    if (status == FCAP_OK && rmdir(path) != 0) {
+        status = fcap_error_set(error, FCAP_IO, "%s: %s", path, strerror(errno));
+    }
+    return status;
+}
+
 enum fcap_status store_directory_space(const char *directory, struct fcap_error *error)
 {
     struct statvfs info;

@@ -67,8 +67,9 @@ struct fcap_store_rocksdb {
     pthread_t writer;
     pthread_t keeper;
     bool has_threads;
-    int64_t bound_stored_ms;    /* the durable dropped_through; the keeper's own */
-    pthread_mutex_t write_gate; /* held during a write; the fall-back flush holds it too */
+    int64_t bound_stored_ms;             /* the durable dropped_through; the keeper's own */
+    struct fcap_store_follower follower; /* set before the first submit; the writer's own then */
+    pthread_mutex_t write_gate;          /* held during a write; the fall-back flush holds it too */
     pthread_mutex_t lock;
     /* --- guarded by `lock` --- */
     pthread_cond_t writer_wakes;
@@ -95,9 +96,14 @@ struct fcap_store_rocksdb {
     int64_t looked_through_ms; /* the bound when files were last looked for */
     int64_t looked_at_us;      /* monotonic */
     int64_t swept_at_us;       /* monotonic */
-    bool is_broken;            /* takes no writes though there is space */
-    uint64_t timers_written;   /* changes of the timers family */
-    uint64_t timers_swept;     /* timers_written at the last sweep */
+    /* Changed by the writer alone (before there is a handle: by apply and fork), which may read it
+     * without the lock. */
+    struct fcap_store_position position;
+    struct fcap_store_position origin; /* when has_origin */
+    bool has_origin;
+    bool is_broken;          /* takes no writes though there is space */
+    uint64_t timers_written; /* changes of the timers family */
+    uint64_t timers_swept;   /* timers_written at the last sweep */
     uint64_t commits;
     uint64_t commits_failed;
     uint64_t sections_refused;
@@ -136,10 +142,39 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
 /* FCAP_NO_SPACE when the disk is too full to open a database for writing: RocksDB 7.8 dies on an
  * assertion of its log's writer then. */
 enum fcap_status store_directory_space(const char *directory, struct fcap_error *error);
+/* Removes a copy of a database, whole or half made. OK when nothing is there; FOREIGN: something
+ * else is, or a database that was opened for writing. */
+enum fcap_status store_directory_remove(const char *path, struct fcap_error *error);
 /* RocksDB's text from opening, with what to do. Frees the text. */
 enum fcap_status store_explain(const char *directory, char *text, struct fcap_error *error);
 
+/* store_rocksdb_open.c */
+extern const char store_no_log_directory[];
+
+/* store_rocksdb_snapshot.c */
+/* `path`, which must not exist, becomes a copy of the database; all of it is flushed first, as one
+ * with the log off. Writes wait meanwhile when the log is off. */
+enum fcap_status store_copy(struct fcap_store_rocksdb *db, const char *path);
+
+/* store_rocksdb_lineage.c */
+extern const char store_sequence_key[];
+/* `error` may be NULL. */
+void store_tell_last_error(struct fcap_store_rocksdb *db, struct fcap_error *error);
+/* Reads where the state stands; a state without a lineage gets one, unless it is read-only. */
+enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, struct fcap_error *error);
+/* One of the store's own keys; CORRUPT when its value is not of `size` bytes. */
+enum fcap_status store_own_get(const struct fcap_store_rocksdb *db, const char *key, size_t size,
+                               struct fcap_buffer *value, bool *ret_found,
+                               struct fcap_error *error);
+void store_put_sequence(const struct fcap_store_rocksdb *db, rocksdb_writebatch_t *changes,
+                        uint64_t sequence);
+
 /* store_rocksdb_writer.c: the two threads. */
+/* Makes `changes` of the kept sections (NULL: of all), and the batch's number when there is any;
+ * gives how many entries there are. */
+size_t store_changes_make(const struct fcap_store_rocksdb *db, rocksdb_writebatch_t *changes,
+                          const struct fcap_batch *batch, const bool *kept, uint64_t sequence,
+                          size_t *ret_timers);
 enum fcap_status store_threads_start(struct fcap_store_rocksdb *db);
 void store_threads_stop(struct fcap_store_rocksdb *db);
 

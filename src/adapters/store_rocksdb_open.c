@@ -22,7 +22,7 @@ static const char dropped_key[] = "\xff\xff"
 /* A database that must not be changed, or not yet, gets no log of RocksDB's: nothing may be written
  * beside it, and there may be no other place. RocksDB's read-only mode does without one when its
  * directory cannot be made, and this one never can. */
-static const char no_log_directory[] = "/dev/null/log";
+const char store_no_log_directory[] = "/dev/null/log";
 
 /* What the database says about itself. */
 struct identity {
@@ -93,7 +93,7 @@ static enum fcap_status probe(const char *directory, const rocksdb_options_t *op
     struct identity identity = {0};
     enum fcap_status status = FCAP_OK;
     rocksdb_options_t *copy = rocksdb_options_create_copy((rocksdb_options_t *)(uintptr_t)options);
-    rocksdb_options_set_db_log_dir(copy, no_log_directory);
+    rocksdb_options_set_db_log_dir(copy, store_no_log_directory);
     family_options[0] = copy;
     rocksdb_t *db = rocksdb_open_for_read_only_column_families(copy, directory, 1, names,
                                                                family_options, &family, 0, &text);
@@ -175,49 +175,48 @@ static enum fcap_status inspect(const struct fcap_store_rocksdb *db,
     return status;
 }
 
+/* The format of a new database. Not durable yet: the lineage that is written next is. */
+static enum fcap_status stamp(struct fcap_store_rocksdb *db, struct fcap_error *error)
+{
+    static const char by[] = "fcapd " FCAP_VERSION;
+    rocksdb_column_family_handle_t *meta = db->families[FCAP_FAMILY_META];
+    struct fcap_buffer version = {0};
+    char *text = NULL;
+    fcap_buffer_put_be32(&version, FCAP_STORE_FORMAT_VERSION);
+    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
+    rocksdb_writebatch_put_cf(batch, meta, format_key, sizeof format_key - 1,
+                              (const char *)version.data, version.size);
+    rocksdb_writebatch_put_cf(batch, meta, created_key, sizeof created_key - 1, by, sizeof by - 1);
+    rocksdb_write(db->db, db->write_options, batch, &text);
+    rocksdb_writebatch_destroy(batch);
+    fcap_buffer_done(&version);
+    return text == NULL ? FCAP_OK : store_explain(db->directory, text, error);
+}
+
 /* Stamps a new database; checks an old one; reads what the store itself must know. */
 static enum fcap_status enter(struct fcap_store_rocksdb *db, struct fcap_error *error)
 {
     struct identity identity = {0};
+    struct fcap_buffer value = {0};
+    bool found = false;
     rocksdb_column_family_handle_t *meta = db->families[FCAP_FAMILY_META];
     enum fcap_status status = read_identity(db->db, meta, db->directory, &identity, error);
     if (status == FCAP_OK) {
         status = judge_identity(&identity, db->directory, error);
     }
-    if (status != FCAP_OK) {
-        return status;
+    if (status == FCAP_OK && !identity.has_format && !db->is_read_only) {
+        status = stamp(db, error);
     }
-    char *text = NULL;
-    if (!identity.has_format && !db->is_read_only) {
-        struct fcap_buffer version = {0};
-        static const char by[] = "fcapd " FCAP_VERSION;
-        fcap_buffer_put_be32(&version, FCAP_STORE_FORMAT_VERSION);
-        rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
-        rocksdb_writebatch_put_cf(batch, meta, format_key, sizeof format_key - 1,
-                                  (const char *)version.data, version.size);
-        rocksdb_writebatch_put_cf(batch, meta, created_key, sizeof created_key - 1, by,
-                                  sizeof by - 1);
-        rocksdb_write(db->db, db->durable_options, batch, &text);
-        rocksdb_writebatch_destroy(batch);
-        fcap_buffer_done(&version);
-        if (text != NULL) {
-            return store_explain(db->directory, text, error);
-        }
-        return db->wal ? FCAP_OK : store_make_durable(db);
+    if (status == FCAP_OK) {
+        status = store_own_get(db, dropped_key, sizeof(int64_t), &value, &found, error);
     }
-    size_t size = 0;
-    char *value = rocksdb_get_cf(db->db, db->read_options, meta, dropped_key,
-                                 sizeof dropped_key - 1, &size, &text);
-    if (text != NULL) {
-        return store_explain(db->directory, text, error);
-    }
-    if (value != NULL) {
-        struct fcap_reader reader = fcap_reader_of((struct fcap_bytes){(uint8_t *)value, size});
+    if (status == FCAP_OK && found) {
+        struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&value));
         db->dropped_through_ms = (int64_t)fcap_reader_be64(&reader);
         db->bound_stored_ms = db->dropped_through_ms;
-        rocksdb_free(value);
     }
-    return FCAP_OK;
+    fcap_buffer_done(&value);
+    return status == FCAP_OK ? store_lineage_enter(db, error) : status;
 }
 
 static struct fcap_store_rocksdb *make(const struct fcap_store_settings *settings,
@@ -271,7 +270,7 @@ static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct stor
         family_options[i] = options->families[i];
     }
     if (db->is_read_only) {
-        rocksdb_options_set_db_log_dir(options->database, no_log_directory);
+        rocksdb_options_set_db_log_dir(options->database, store_no_log_directory);
         db->db = rocksdb_open_for_read_only_column_families(options->database, db->directory,
                                                             FCAP_FAMILY_COUNT, names,
                                                             family_options, db->families, 0, &text);

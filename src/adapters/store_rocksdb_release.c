@@ -11,7 +11,6 @@
 
 #include "fcap/assert.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,50 +33,18 @@ static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
     return store_take_error(db, text);
 }
 #else
-/* A directory that holds files only. */
-static void remove_directory(const char *path)
-{
-    DIR *directory = opendir(path);
-    if (directory == NULL) {
-        return;
-    }
-    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
-        (void)unlinkat(dirfd(directory), entry->d_name, 0); /* "." and ".." refuse. */
-    }
-    (void)closedir(directory); /* Only read. */
-    (void)rmdir(path);         /* Litter is harmless: it is removed before the next use. */
-}
-
 /* 7.8 has no call that flushes several families as one, and flushing them one by one breaks the
- * atomicity. A checkpoint with log size 0 does it first thing; the checkpoint itself is hard links
- * and thrown away. Writes wait, since 7.8 can leave out a family that is empty when the flush
- * starts and gets data while it waits (RocksDB #11148). */
+ * atomicity. A copy of the database flushes all of it first thing; the copy itself is hard links
+ * and thrown away. */
 static enum fcap_status flush_everything(struct fcap_store_rocksdb *db)
 {
     char path[4096];
-    char *text = NULL;
     int length = snprintf(path, sizeof path, "%s/flush.tmp", db->directory);
     FCAP_ASSERT(length > 0 && (size_t)length < sizeof path);
-    remove_directory(path); /* Left by a crash. */
-    (void)pthread_mutex_lock(&db->write_gate);
-    rocksdb_checkpoint_t *checkpoint = rocksdb_checkpoint_object_create(db->db, &text);
-    if (text == NULL) {
-        rocksdb_checkpoint_create(checkpoint, path, 0, &text);
-        rocksdb_checkpoint_object_destroy(checkpoint);
-    }
-    (void)pthread_mutex_unlock(&db->write_gate);
-    remove_directory(path);
-    uint64_t errors = 0;
-    (void)rocksdb_property_int(db->db, "rocksdb.background-errors", &errors); /* Known to all. */
-    if (text == NULL && errors > 0) {
-        /* After a failed atomic flush, 7.8 was seen to lose a commit that a later one had covered.
-         */
-        (void)pthread_mutex_lock(&db->lock);
-        db->is_broken = true;
-        (void)pthread_mutex_unlock(&db->lock);
-        return FCAP_IO;
-    }
-    return store_take_error(db, text);
+    (void)store_directory_remove(path, NULL); /* Left by a crash; else the copy tells. */
+    enum fcap_status status = store_copy(db, path);
+    (void)store_directory_remove(path, NULL); /* Litter is harmless: see above. */
+    return status;
 }
 #endif
 

@@ -16,26 +16,48 @@ struct writer {
     size_t kept_capacity;
 };
 
-static void add_entry(struct writer *writer, const struct fcap_batch *batch, size_t index)
+static void add_entry(const struct fcap_store_rocksdb *db, rocksdb_writebatch_t *changes,
+                      const struct fcap_batch *batch, size_t index)
 {
     const struct fcap_batch_entry *entry = &batch->entries[index];
-    rocksdb_column_family_handle_t *family = writer->db->families[entry->family];
+    rocksdb_column_family_handle_t *family = db->families[entry->family];
     const char *key = (const char *)batch->bytes.data + entry->key_offset;
     const char *value = (const char *)batch->bytes.data + entry->value_offset;
     switch (entry->change) {
     case FCAP_CHANGE_PUT:
-        rocksdb_writebatch_put_cf(writer->changes, family, key, entry->key_size, value,
-                                  entry->value_size);
+        rocksdb_writebatch_put_cf(changes, family, key, entry->key_size, value, entry->value_size);
         break;
     case FCAP_CHANGE_DELETE:
-        rocksdb_writebatch_delete_cf(writer->changes, family, key, entry->key_size);
+        rocksdb_writebatch_delete_cf(changes, family, key, entry->key_size);
         break;
     case FCAP_CHANGE_DELETE_RANGE:
         FCAP_ASSERT(entry->key_size < STORE_INSERT_HINT_BYTES); /* Or RocksDB writes astray. */
-        rocksdb_writebatch_delete_range_cf(writer->changes, family, key, entry->key_size, value,
+        rocksdb_writebatch_delete_range_cf(changes, family, key, entry->key_size, value,
                                            entry->value_size);
         break;
     }
+}
+
+size_t store_changes_make(const struct fcap_store_rocksdb *db, rocksdb_writebatch_t *changes,
+                          const struct fcap_batch *batch, const bool *kept, uint64_t sequence,
+                          size_t *ret_timers)
+{
+    size_t entries = 0;
+    size_t timers = 0;
+    rocksdb_writebatch_clear(changes);
+    for (size_t i = 0; i < batch->section_count; i++) {
+        const struct fcap_batch_section *section = &batch->sections[i];
+        for (size_t j = 0; (kept == NULL || kept[i]) && j < section->count; j++) {
+            add_entry(db, changes, batch, section->first + j);
+            timers += batch->entries[section->first + j].family == FCAP_FAMILY_TIMERS;
+            entries++;
+        }
+    }
+    if (entries > 0) {
+        store_put_sequence(db, changes, sequence);
+    }
+    *ret_timers = timers;
+    return entries;
 }
 
 /* Marks the sections whose assignment is current. Call with the lock held. Gives how many are not.
@@ -65,20 +87,9 @@ static enum fcap_status write_sections(struct writer *writer, const struct fcap_
                                        size_t *ret_entries, size_t *ret_timers)
 {
     struct fcap_store_rocksdb *db = writer->db;
-    size_t entries = 0;
-    size_t timers = 0;
-    rocksdb_writebatch_clear(writer->changes);
-    for (size_t i = 0; i < batch->section_count; i++) {
-        const struct fcap_batch_section *section = &batch->sections[i];
-        for (size_t j = 0; writer->kept[i] && j < section->count; j++) {
-            add_entry(writer, batch, section->first + j);
-            timers += batch->entries[section->first + j].family == FCAP_FAMILY_TIMERS;
-            entries++;
-        }
-    }
-    *ret_entries = entries;
-    *ret_timers = timers;
-    if (entries == 0) {
+    *ret_entries = store_changes_make(db, writer->changes, batch, writer->kept,
+                                      db->position.sequence + 1, ret_timers);
+    if (*ret_entries == 0) {
         return FCAP_OK; /* Everything was refused, or nothing was there. */
     }
     char *text = NULL;
@@ -139,6 +150,18 @@ static void poison_followers(struct fcap_store_rocksdb *db, struct store_handle 
     }
 }
 
+static void tell_follower(const struct writer *writer, const struct fcap_batch *batch)
+{
+    const struct fcap_store_follower *follower = &writer->db->follower;
+    struct timespec now;
+    if (follower->written == NULL) {
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* Cannot fail for this clock. */
+    follower->written(follower->context, writer->db->position.sequence + 1,
+                      (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, batch, writer->kept);
+}
+
 /* Takes the oldest submission through. Call with the lock held; it is given up in between. */
 static void serve(struct writer *writer)
 {
@@ -160,6 +183,9 @@ static void serve(struct writer *writer)
         enum fcap_status status =
             give_up_in_time(db, write_sections(writer, submission->batch, &entries, &timers));
         uint64_t spent_us = (uint64_t)(store_monotonic_us() - started_us);
+        if (status == FCAP_OK && entries > 0) {
+            tell_follower(writer, submission->batch);
+        }
         (void)pthread_mutex_lock(&db->lock);
         db->writing = NULL;
         db->writing_kept = NULL;
@@ -167,6 +193,7 @@ static void serve(struct writer *writer)
         submission->result = status;
         if (status == FCAP_OK) {
             db->commits++;
+            db->position.sequence += entries > 0;
             db->sections_refused += refused;
             db->entries_written += entries;
             db->timers_written += timers;
