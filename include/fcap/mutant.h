@@ -25,6 +25,7 @@
     X(AD_REUSE,        "an ad's number is used again")                                          \
     X(SEEK,            "the initial seek leaves no room for early event times")                 \
     X(STAMPS,          "a start by time believes whatever the timestamps say")                  \
+    X(STAMPS_UNTOLD,   "a start by time needs no record below it that tells when it was written") \
     X(FUTURE_WALL,     "the future bound ignores the append time")                              \
     X(FUTURE_ALONE,    "the future bound asks the wall clock alone")                            \
     X(NO_FLAG,         "a commit with the gate closed keeps projected_to")                      \
@@ -39,6 +40,7 @@
     X(GROWN_ERASED,    "an erasure of a user that may have moved is not shown")                 \
     X(GROWN_READY,     "windows stay ready when partitions are added")                          \
     X(EPOCH_OLD,       "an epoch that was answered long ago opens a gate")                      \
+    X(EPOCH_KEPT,      "an owner that meets another Redis keeps its epoch")                     \
     X(REDIRTY,         "users named by replayed records are not projected again")               \
     X(PXAT_ONLY,       "zero counts ahead of their time are not unlinked")                      \
     X(DUE_EARLY,       "an event leaves 1 ms early")                                            \
@@ -57,7 +59,14 @@
     X(SAME_LOG,        "a log is not compared with the one that was read")                      \
     X(TRUNCATED,       "a log that has lost its end is read from its start")                    \
     X(LOST_SINCE,      "windows are ready although a gap took events of them")                  \
-    X(LOST_OTHER,      "another log's first record tells how late the lost ones are")
+    X(LOST_OTHER,      "another log's first record tells how late the lost ones are")           \
+    X(LOST_UNTOLD,     "a record without an event tells how late the lost ones are")            \
+    X(LOOK_FORGOTTEN,  "a second look that is due goes with its task")                          \
+    X(LOOK_NAMED,      "an old owner is thought to know only users that records name")          \
+    X(ERASED_CLOCK,    "an erased user's keys are left to the server's clock")                  \
+    X(ERASED_LAG,      "an erasure holds up to T, also where T lags and users may have moved")  \
+    X(GROWN_TAKEN,     "windows stay ready when an erasure is shown again after a growth")      \
+    X(GROWN_LAST,      "what old owners wrote last after a growth is not put right")
 /* clang-format on */
 
 enum fcap_mutant {

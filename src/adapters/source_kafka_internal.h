@@ -123,6 +123,7 @@ struct kafka_lookup {
     bool look_is_due;
     bool looking; /* records of this look are awaited */
     size_t looked_at;
+    bool told; /* one of them tells when it was written */
 
     /* The answer. */
     bool failed; /* this time; tried again */
@@ -200,9 +201,8 @@ bool kafka_lookup_partitions(rd_kafka_t *client, const struct kafka_config *conf
 /* --- source_kafka_times.c: on the helper's thread ------------------------------------------- */
 
 /* Looks at the last records that starts by time leave out, where `by_time` is known; sets
- * `timestamps_unusable` and the log start as `by_time` where something would be missed, or
- * `failed`.
- */
+ * `timestamps_unusable` and the log start as `by_time` where something would be missed, the
+ * latter alone where a cut log does not tell whether there was something, or `failed`. */
 void kafka_times_check(rd_kafka_t *client, const struct kafka_config *config,
                        struct kafka_shared *shared, struct kafka_lookup *lookups, size_t count);
 

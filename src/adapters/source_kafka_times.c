@@ -45,6 +45,7 @@ static bool look_at(struct kafka_lookup *lookup, const struct kafka_config *conf
     lookup->timestamps_unusable =
         fcap_start_misses(&lookup->start, config->decoder, &record,
                           max_of(fcap_kafka_now_ms() - lookup->asked_ms, 0));
+    lookup->told = lookup->told || fcap_start_tells(&lookup->start, config->decoder, &record);
     return lookup->timestamps_unusable || message->offset == lookup->by_time - 1;
 }
 
@@ -86,9 +87,12 @@ static bool judge(struct kafka_shared *shared, struct kafka_lookup *lookup)
         lookup->by_time = lookup->log_start;
         return false;
     }
-    bool is_blank = lookup->looked_at == 0 && lookup->left_out <= FCAP_START_LEFT_OUT &&
-                    lookup->left_out < lookup->by_time - lookup->log_start;
+    bool is_all = lookup->left_out >= lookup->by_time - lookup->log_start;
+    bool is_blank = lookup->looked_at == 0 && lookup->left_out <= FCAP_START_LEFT_OUT && !is_all;
     lookup->left_out *= is_blank ? FURTHER : 1;
+    if (is_all && !lookup->told) {
+        lookup->by_time = lookup->log_start;
+    }
     return is_blank;
 }
 
@@ -101,6 +105,7 @@ static bool look_once(rd_kafka_t *client, const struct kafka_config *config,
         lookups[i].looking = lookups[i].look_is_due;
         if (lookups[i].looking) {
             lookups[i].looked_at = 0;
+            lookups[i].told = lookups[i].log_start == 0; /* Then nothing was taken. */
             rd_kafka_topic_partition_list_add(list, config->topic, lookups[i].partition)->offset =
                 max_of(lookups[i].by_time - lookups[i].left_out, lookups[i].log_start);
         }

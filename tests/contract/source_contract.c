@@ -456,7 +456,7 @@ int source_contract_run(struct source_world *of)
 {
     world = of;
     source_contract_times(of);
-    struct CMUnitTest tests[12] = {
+    struct CMUnitTest tests[13] = {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_every_record_once),
         cmocka_unit_test(test_no_more),
@@ -474,6 +474,7 @@ int source_contract_run(struct source_world *of)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_other_logs);
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_recreated_while_read);
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_below_start);
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(source_contract_cut_log);
     }
     (void)printf("source contract on %s\n", world->name);
     return _cmocka_run_group_tests("source_contract", tests, count, NULL, NULL);

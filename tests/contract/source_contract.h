@@ -32,6 +32,7 @@ struct source_world {
 /* Of the suite, about starts by time: prepares the world, and a test. */
 void source_contract_times(struct source_world *world);
 void source_contract_B10_timestamps_that_lie(void **state);
+void source_contract_cut_log(void **state);
 
 /* Runs the suite; returns the number of failed tests, as cmocka does. */
 int source_contract_run(struct source_world *world);

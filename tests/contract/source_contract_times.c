@@ -239,3 +239,79 @@ void source_contract_B10_timestamps_that_lie(void **state)
     world->close(world, &recorder.handler);
     world->destroy(world);
 }
+
+/* Of each log retention has taken 4 records. */
+static const struct time_case cut_cases[] = {
+    {"a late event whose stamp is right",
+     true,
+     false,
+     {{9, EVENTS, BASE_MS - LONG_MS, BASE_MS - LONG_MS}, {1, EVENTS, BASE_MS, BASE_MS}},
+     false,
+     9},
+    {"one of them",
+     true,
+     false,
+     {{4, EVENTS, BASE_MS - LONG_MS, BASE_MS - LONG_MS},
+      {1, EVENTS, BASE_MS - LONG_MS, BASE_MS - LONG_MS},
+      {4, EVENTS, BASE_MS - 2 * LONG_MS, BASE_MS - LONG_MS},
+      {1, EVENTS, BASE_MS, BASE_MS}},
+     false,
+     9},
+    {"late events whose stamps are wrong",
+     true,
+     false,
+     {{9, EVENTS, BASE_MS - 2 * LONG_MS, BASE_MS - LONG_MS}, {1, EVENTS, BASE_MS, BASE_MS}},
+     false,
+     4},
+    {"no events",
+     true,
+     false,
+     {{9, OTHERS, BASE_MS - LONG_MS, 0}, {1, EVENTS, BASE_MS, BASE_MS}},
+     false,
+     4},
+    {"too many to look at",
+     true,
+     false,
+     {{2000, OTHERS, BASE_MS - LONG_MS, 0}, {1, EVENTS, BASE_MS, BASE_MS}},
+     false,
+     2000},
+};
+
+#define CUT_CASES (sizeof cut_cases / sizeof cut_cases[0])
+
+/* Where a cut log does not tell when it was written, nothing says how late what it has lost was. */
+void source_contract_cut_log(void **state)
+{
+    struct recorder recorder;
+    int ended_count = 0;
+    (void)state;
+    recorder_init(&recorder, (struct fcap_start){.kind = FCAP_START_TIME,
+                                                 .time_ms = BASE_MS - HOUR_MS,
+                                                 .after_ms = BASE_MS - 1,
+                                                 .future_ms = BASE_MS + HOUR_MS});
+    world->create(world, CUT_CASES);
+    for (size_t i = 0; i < CUT_CASES; i++) {
+        append_case((int32_t)i, &cut_cases[i]);
+        world->trim(world, (int32_t)i, 4);
+    }
+    world->settle(world);
+    struct fcap_source *source = world->open(world);
+    while (ended_count < (int)CUT_CASES) {
+        assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                        recorder.partitions[ended_count].ended >=
+                                            end_of(&cut_cases[ended_count])));
+        ended_count++;
+    }
+    for (size_t i = 0; i < CUT_CASES; i++) {
+        const struct fcap_started *started = &recorder.partitions[i].last_start;
+        if (started->timestamps_unusable || started->offset != cut_cases[i].offset) {
+            fail_msg("%s: starts at %d%s", cut_cases[i].name, (int)started->offset,
+                     started->timestamps_unusable ? ", unusable" : "");
+        }
+    }
+    if (recorder.violations > 0) {
+        fail_msg("%s", recorder.violation);
+    }
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}

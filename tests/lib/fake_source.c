@@ -281,30 +281,26 @@ static int64_t find_time(const struct fake_source *source, const struct fake_par
     return end;
 }
 
-/* Whether a start here would miss something. Looks further back where it finds no record. */
-static bool misses(const struct fake_source *source, const struct fake_partition *owned,
-                   int64_t offset)
-{
-    int64_t log_start = log_of(source->topic, owned->id)->log_start;
-    bool any = false;
-    struct fcap_record record;
-    for (int64_t at = offset; at > log_start && !(any && offset - at >= FCAP_START_LEFT_OUT);) {
-        if (fake_topic_read(source->topic, owned->id, --at, &record)) {
-            any = true;
-            if (fcap_start_misses(&owned->start, source->decoder, &record, 0)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
+/* Looks at what a start by time would leave out, further back where it finds no record. */
 static void begin_by_time(const struct fake_source *source, const struct fake_partition *owned,
                           struct fcap_started *started)
 {
-    started->offset = find_time(source, owned);
-    started->timestamps_unusable = misses(source, owned, started->offset);
-    started->offset = started->timestamps_unusable ? started->log_start : started->offset;
+    int64_t offset = find_time(source, owned);
+    int64_t at = offset;
+    bool any = false;
+    bool is_told = started->log_start == 0;
+    struct fcap_record record;
+    while (at > started->log_start && !started->timestamps_unusable &&
+           !(any && offset - at >= FCAP_START_LEFT_OUT)) {
+        if (fake_topic_read(source->topic, owned->id, --at, &record)) {
+            any = true;
+            started->timestamps_unusable =
+                fcap_start_misses(&owned->start, source->decoder, &record, 0);
+            is_told = is_told || fcap_start_tells(&owned->start, source->decoder, &record);
+        }
+    }
+    bool is_untold = at == started->log_start && !is_told;
+    started->offset = started->timestamps_unusable || is_untold ? started->log_start : offset;
 }
 
 /* What the log holds of a mark: 1 the record that was counted, -1 another one, 0 nothing to

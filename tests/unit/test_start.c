@@ -76,6 +76,39 @@ static void test_what_a_start_would_miss(void **unused)
     }
 }
 
+static void test_what_tells_when_it_was_written(void **unused)
+{
+    static const struct {
+        int64_t timestamp_ms;
+        enum fcap_timestamp_type type;
+        const char *value; /* NULL: a tombstone */
+        bool is_told;
+    } cases[] = {
+        {NOW_MS, FCAP_TIMESTAMP_CREATE, "1700003600000", true},
+        {NOW_MS, FCAP_TIMESTAMP_CREATE, "1700003600001", false},
+        {NOW_MS, FCAP_TIMESTAMP_APPEND, "1700003600001", true},
+        {NOW_MS, FCAP_TIMESTAMP_CREATE, "x", false},
+        {NOW_MS, FCAP_TIMESTAMP_CREATE, NULL, false},
+        {NOW_MS, FCAP_TIMESTAMP_APPEND, NULL, true},
+        {0, FCAP_TIMESTAMP_CREATE, "0", false},
+        {-1, FCAP_TIMESTAMP_NONE, "0", false},
+    };
+    const struct fcap_start start = {
+        .kind = FCAP_START_TIME, .time_ms = 1000, .after_ms = 1000 + HOUR_MS};
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fcap_record record = {
+            .timestamp_ms = cases[i].timestamp_ms,
+            .timestamp_type = cases[i].type,
+            .key = fcap_bytes_of("u"),
+            .value = cases[i].value == NULL ? FCAP_BYTES_NONE : fcap_bytes_of(cases[i].value)};
+        if (fcap_start_tells(&start, &decoder, &record) != cases[i].is_told) {
+            fail_msg("case %zu: %d", i, !cases[i].is_told);
+        }
+        assert_true(fcap_start_tells(&start, NULL, &record));
+    }
+}
+
 static void add(int64_t timestamp_ms, int64_t event_ms)
 {
     char value[32];
@@ -173,16 +206,47 @@ static void test_a_cut_log_with_a_tombstone_whose_stamp_is_too_old(void **unused
     assert_true(report.complete_since_ms < NOW_MS - HOUR_MS / 3);
 }
 
+/* What stood before it is gone. Where it does not tell when it was written, nobody knows how late
+ * that was. */
+static void cut_below_the_start(int64_t timestamp_ms)
+{
+    add(NOW_MS - 2 * LONG_MS, NOW_MS - 1000);
+    add(timestamp_ms, NOW_MS - LONG_MS);
+    add(NOW_MS - 200, NOW_MS - 200);
+    fake_topic_trim(&world.topic, 0, 1);
+    start();
+}
+
+static void test_a_cut_log_that_tells_nothing_below_the_start(void **unused)
+{
+    (void)unused;
+    cut_below_the_start(NOW_MS - 2 * LONG_MS);
+    check("{\"a\":1}", false, 1);
+    assert_true((report.ready_mask & 1) == 0);
+    assert_true(report.complete_since_ms > NOW_MS - 200);
+}
+
+static void test_a_cut_log_that_tells_when_it_was_written(void **unused)
+{
+    (void)unused;
+    cut_below_the_start(NOW_MS - LONG_MS);
+    check("{\"a\":1}", false, 0);
+    assert_true((report.ready_mask & 1) != 0);
+}
+
 int main(void)
 {
 #define CASE(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, pipeline_world_setup, pipeline_world_teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_start_would_miss),
+        cmocka_unit_test(test_what_tells_when_it_was_written),
         CASE(test_stamps_that_are_too_old),
         CASE(test_stamps_that_are_right),
         CASE(test_a_cut_log_with_stamps_that_are_too_old),
         CASE(test_a_cut_log_with_a_tombstone_whose_stamp_is_too_old),
+        CASE(test_a_cut_log_that_tells_nothing_below_the_start),
+        CASE(test_a_cut_log_that_tells_when_it_was_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
