@@ -26,7 +26,8 @@ static void note_position(struct fcap_task *task, const struct fcap_record *reco
     /* It decides nothing about the record, but an initial load looks for offsets by such times. */
     FCAP_COUNT(task->pipeline->counters.untrusted_times, !is_trusted);
     /* Nothing contradicts the timestamp of a record without an event. */
-    if (task->lost_is_open && is_trusted && event_ms != FCAP_TIME_NONE) {
+    bool is_told = is_trusted && (event_ms != FCAP_TIME_NONE || FCAP_MUTANT(LOST_UNTOLD));
+    if (task->lost_is_open && is_told) {
         log_settle(task, record);
     }
     meta->next_offset = record->offset + 1;

@@ -199,7 +199,8 @@ struct fcap_task {
     bool epoch_follows;        /* on the one in `meta`: nobody else has asked for one since */
     int64_t epoch_ms;          /* when it was answered, monotonic */
     uint64_t epoch_connection; /* the sink's, that it was asked on */
-    int64_t epoch_before;      /* the newest that was answered under this assignment; 0: none */
+    struct fcap_sink_identity epoch_identity; /* the Redis that was asked; none: it refused */
+    int64_t epoch_before; /* the newest that was answered under this assignment; 0: none */
     bool clock_held;
     struct push_queue closed; /* users touched while the gate is closed */
     bool closed_lost;         /* some were forgotten by a commit: project everything */
@@ -468,6 +469,8 @@ enum fcap_status gate_begin_look(struct fcap_task *task);
 void gate_drop_look(struct fcap_task *task);
 /* Nobody who shares the look at the topic opens a gate for its sake before that (monotonic). */
 void gate_hold_look(const struct fcap_pipeline *pipeline, int64_t until_ms);
+/* Every window is to be projected completely. */
+void gate_forget_projections(struct fcap_task *task);
 /* Everything is shown once more, from now on. */
 void gate_rebuild(struct fcap_task *task);
 /* A user is shown once more, and again when a late writer may have come in between. */

@@ -175,16 +175,24 @@ static enum fcap_status show_remembered(struct fcap_task *task)
     return FCAP_OK;
 }
 
+/* No Redis is known to hold all of it any more. */
+void gate_forget_projections(struct fcap_task *task)
+{
+    for (size_t i = 0; i < task->meta.window_count; i++) {
+        task->meta.windows[i].projected_to = (struct fcap_sink_identity){0};
+    }
+    task->pipeline->changed = true;
+}
+
 /* The epoch counts assignments in all processes. When another owner was at work since this state's
  * last one, Redis shows what that one made of the records, and it may have judged some otherwise
  * (the future rule asks the wall clock): everything is projected once more. */
 static void enter_epoch(struct fcap_task *task)
 {
-    struct fcap_meta *meta = &task->meta;
-    for (size_t i = 0; i < meta->window_count && !task->epoch_follows; i++) {
-        meta->windows[i].projected_to = (struct fcap_sink_identity){0};
+    if (!task->epoch_follows) {
+        gate_forget_projections(task);
     }
-    meta->epoch = (uint64_t)task->epoch;
+    task->meta.epoch = (uint64_t)task->epoch;
 }
 
 static uint32_t windows_missing(const struct fcap_task *task);
@@ -196,7 +204,7 @@ static enum fcap_status open_gate(struct fcap_task *task)
     enter_epoch(task);
     task->gate_open = true;
     /* Where a complete projection is due, the old owner may have been in the middle of one. */
-    bool may_know_all = windows_missing(task) != 0;
+    bool may_know_all = windows_missing(task) != 0 && !FCAP_MUTANT(LOOK_NAMED);
     task->second.all = task->second.left || task->closed_lost || may_know_all ||
                        task->closed.count > SECOND_LOOK_MAX;
     task->second.armed = true;
@@ -224,14 +232,15 @@ static enum fcap_status open_gate(struct fcap_task *task)
 
 /* Whoever claims partitions in Redis (backfill, docs/decisions/0012) knows owners by the epochs
  * that they ask for after its claim, and waits a while for those that asked before it: an epoch of
- * long ago, or of a connection that has broken since, opens no gate. The clock is read anew: a step
- * may have taken long. */
+ * long ago, of a connection that has broken since, or of another Redis opens no gate. The clock is
+ * read anew: a step may have taken long. */
 static bool has_epoch(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     int64_t age_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock) - task->epoch_ms;
     bool is_fresh = age_ms <= FCAP_BACKFILL_OPENING_MS &&
-                    task->epoch_connection == pipeline->sink_state.connection;
+                    task->epoch_connection == pipeline->sink_state.connection &&
+                    is_same(&task->epoch_identity, &pipeline->sink_state.identity);
     if (!task->epoch_asked && !is_fresh && !FCAP_MUTANT(EPOCH_OLD)) {
         task->epoch = 0;
     }
@@ -405,6 +414,25 @@ static enum fcap_status scan_on(struct fcap_task *task)
     return FCAP_OK;
 }
 
+/* An epoch counts the owners in one Redis. Another one may have come from an older copy, and then
+ * gives numbers out again that owners have had: one of them would be taken for the next after ours,
+ * and its values for what this state has shown. So the owner asks there, too, before it shows that
+ * Redis everything (docs/decisions/0020). False: that is not answered yet. */
+static bool follow_redis(struct fcap_task *task)
+{
+    struct fcap_pipeline *pipeline = task->pipeline;
+    if (FCAP_MUTANT(EPOCH_KEPT)) {
+        task->epoch_identity = pipeline->sink_state.identity;
+    }
+    if (!is_same(&task->epoch_identity, &pipeline->sink_state.identity)) {
+        gate_forget_projections(task); /* Nor will the one that held them, should it come back. */
+        if (!task->epoch_asked) {
+            (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
+        }
+    }
+    return !task->epoch_asked;
+}
+
 static enum fcap_status full_step(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
@@ -447,16 +475,12 @@ static enum fcap_status full_step(struct fcap_task *task)
  * for, so that a crash in the middle loses nothing. */
 void gate_rebuild(struct fcap_task *task)
 {
-    struct fcap_meta *meta = &task->meta;
-    for (size_t i = 0; i < meta->window_count; i++) {
-        meta->windows[i].projected_to = (struct fcap_sink_identity){0};
-    }
-    task->rebuild = (1u << meta->window_count) - 1;
+    gate_forget_projections(task);
+    task->rebuild = (1u << task->meta.window_count) - 1;
     task->rebuild_from = task->open_commit;
     if (!FCAP_MUTANT(REBUILD)) {
         task->full.active = false; /* What it has shown may have been changed since. */
     }
-    task->pipeline->changed = true;
     task->pipeline->hurries = true;
 }
 
@@ -511,6 +535,9 @@ enum fcap_status gate_step(struct fcap_task *task)
         return status;
     }
     growth_step(task);
+    if (!follow_redis(task)) {
+        return FCAP_OK;
+    }
     status = full_step(task);
     return status == FCAP_OK ? second_look(task) : status;
 }

@@ -71,7 +71,8 @@ void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size
     int64_t doubt_now_ms = doubt_ms(pipeline);
     int64_t shown_ms =
         core_latest_ms(pipeline) + (doubt_then_ms > doubt_now_ms ? doubt_then_ms : doubt_now_ms);
-    if (user->erased_until_ms <= meta->moved_until_ms && shown_ms > *since_ms) {
+    if (user->erased_until_ms <= meta->moved_until_ms && shown_ms > *since_ms &&
+        !FCAP_MUTANT(GROWN_TAKEN)) {
         *since_ms = shown_ms;
         pipeline->changed = true;
     }
@@ -81,7 +82,7 @@ void growth_take_away(struct fcap_task *task, const struct fcap_user *user, size
  * about what the user did elsewhere since. T tells nothing of when it was sent: it may lag. */
 int64_t growth_erased_at(const struct fcap_task *task, int64_t sent_ms)
 {
-    if (!is_left(task)) {
+    if (!is_left(task) || FCAP_MUTANT(ERASED_LAG)) {
         return task->meta.clock_ms;
     }
     return sent_ms > task->meta.history_ms ? sent_ms : task->meta.history_ms + 1;
@@ -355,9 +356,9 @@ void growth_step(struct fcap_task *task)
     }
     /* Until now others may have written over what is ours: show it once more. */
     meta->settle_due = false;
-    task->full.active = false;
-    for (size_t i = 0; i < meta->window_count; i++) {
-        meta->windows[i].projected_to = (struct fcap_sink_identity){0};
+    if (FCAP_MUTANT(GROWN_LAST)) {
+        return;
     }
-    task->pipeline->changed = true;
+    task->full.active = false;
+    gate_forget_projections(task);
 }

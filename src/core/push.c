@@ -230,7 +230,7 @@ void push_build(struct fcap_task *task, const struct fcap_user *user, struct fca
 /* An erasure takes keys away whatever clocks and readiness say: a clock may have been set back. */
 static bool is_erased(const struct fcap_user *user)
 {
-    return user->erased_until_ms != FCAP_TIME_NONE;
+    return user->erased_until_ms != FCAP_TIME_NONE && !FCAP_MUTANT(ERASED_CLOCK);
 }
 
 /* Fills the push of one user x window; false when nothing needs to be sent. */
@@ -368,6 +368,7 @@ bool push_epoch(struct fcap_task *task)
     ++*outstanding(pipeline, pipeline->mark_open);
     task->epoch_asked = true;
     task->epoch_connection = pipeline->sink_state.connection;
+    task->epoch_identity = pipeline->sink_state.identity;
     FCAP_POINT(epoch_asked);
     return true;
 }
@@ -376,9 +377,15 @@ static void take_epoch(struct fcap_task *task, enum fcap_push_result result, int
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     task->epoch_asked = false;
-    task->epoch = result == FCAP_PUSH_DONE ? integer : 0;
-    if (task->epoch == 0) {
+    if (result != FCAP_PUSH_DONE) {
+        task->epoch = task->gate_open ? task->epoch : 0; /* Readers know the old one. */
+        task->epoch_identity = (struct fcap_sink_identity){0};
         return;
+    }
+    task->epoch = integer;
+    if (task->gate_open) {
+        task->meta.epoch = (uint64_t)integer; /* gate.c: in another Redis. */
+        pipeline->changed = true;
     }
     bool is_first = task->epoch_before == 0;
     int64_t before = is_first ? (int64_t)task->meta.epoch : task->epoch_before;

@@ -293,7 +293,7 @@ static enum fcap_status load_state(struct fcap_task *task, int64_t dropped_ms,
     status = begin_task(task, dropped_ms, ret_start);
     growth_load(task);
     task->loaded_ms = task->meta.clock_ms;
-    task->second.left = task->meta.look_due;
+    task->second.left = task->meta.look_due && !FCAP_MUTANT(LOOK_FORGOTTEN);
     task->open_commit = task->meta.commit + 1;
     task->first_commit = task->open_commit;
     task->first_round = task->pipeline->round;

@@ -1,6 +1,6 @@
 /* A gate opens on an epoch that was answered a moment ago, on the connection that still stands: the
- * fence of backfill rests on it (docs/decisions/0012). On the core, with a store, a topic and a
- * Redis in memory. */
+ * fence of backfill rests on it (docs/decisions/0012). In another Redis an owner asks for another
+ * one (0020). On the core, with a store, a topic and a Redis in memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,6 +173,65 @@ static void test_a_claim_between_two_epochs_is_noticed(void **state)
     assert_int_equal(fcap_pipeline_counters(world.pipeline)->full_projections, 1);
 }
 
+static void run(int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        step();
+    }
+}
+
+static uint64_t projections(void)
+{
+    return fcap_pipeline_counters(world.pipeline)->full_projections;
+}
+
+/* All numbers that were given out are still known there, or only some. */
+static void test_another_redis_is_asked_again(void **state)
+{
+    static const enum fcap_fake_restart kinds[] = {FCAP_FAKE_RESTART_ALL, FCAP_FAKE_RESTART_SAVED,
+                                                   FCAP_FAKE_RESTART_EMPTY};
+    static const int64_t epochs[] = {3, 2, 1};
+    (void)state;
+    live_once();
+    fcap_fake_redis_save(&world.redis);
+    start();
+    run_to_open();
+    run(10);
+    assert_int_equal(seen.epoch, 2);
+    assert_int_equal(projections(), 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        fcap_fake_redis_restart(&world.redis, kinds[i]);
+        run(500);
+        assert_true(seen.gate_open);
+        assert_int_equal(seen.epoch, epochs[i]);
+        assert_int_equal(epoch_in_redis(), epochs[i]);
+        assert_int_equal(projections(), i + 1);
+        assert_true((seen.projected_mask & 1) != 0);
+    }
+}
+
+/* Until that is answered nothing counts as shown, and readers know the old one. */
+static void test_another_redis_that_gives_no_epoch_holds_nothing(void **state)
+{
+    (void)state;
+    live_once();
+    start();
+    run_to_open();
+    run(10);
+    fcap_fake_redis_restart(&world.redis, FCAP_FAKE_RESTART_ALL);
+    world.redis.full = true;
+    run(500);
+    assert_true(seen.gate_open);
+    assert_int_equal(seen.epoch, 2);
+    assert_int_equal(projections(), 0);
+    assert_int_equal(seen.projected_mask & 1, 0);
+    world.redis.full = false;
+    run(500);
+    assert_int_equal(seen.epoch, 3);
+    assert_int_equal(projections(), 1);
+    assert_true((seen.projected_mask & 1) != 0);
+}
+
 static int setup(void **state)
 {
     seen = (struct fcap_task_report){0};
@@ -189,6 +248,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_epoch_of_another_connection_is_asked_for_again,
                                         setup, pipeline_world_teardown),
         cmocka_unit_test_setup_teardown(test_a_claim_between_two_epochs_is_noticed, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_another_redis_is_asked_again, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_another_redis_that_gives_no_epoch_holds_nothing, setup,
                                         pipeline_world_teardown),
     };
     return cmocka_run_group_tests_name("epoch", tests, NULL, NULL);
