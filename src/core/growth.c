@@ -191,6 +191,7 @@ static void take_over(struct fcap_task *task, const struct fcap_meta *from)
      * which is no later than it is: an erasure that was sent since must not look like an older one.
      */
     meta->counted_ms = task->gate_open ? meta->clock_ms : task->loaded_ms;
+    meta->counted_ms = FCAP_MUTANT(ERASED_LAG) ? meta->grown_ms : meta->counted_ms;
     meta->counted_ms -= task->pipeline->settings.session_timeout_ms;
     meta->settle_due = true;
     task->pipeline->changed = true;

@@ -411,6 +411,8 @@ void sim_settings_draw(struct sim_world *world);
 
 /* --- sim_growth.c --- */
 void sim_grow(struct sim_world *world);
+/* To so many partitions; all producers know of them at that (true) time. */
+void sim_grow_to(struct sim_world *world, int count, int64_t learned_ms);
 /* The partition that a record of the user goes to now: producers learn one after the other. */
 int sim_place(struct sim_world *world, int user);
 /* Whether the key must be what the user's partition says: nobody else may have written it. */
@@ -474,6 +476,10 @@ bool sim_life_is_same_below(const struct sim_world *world, int partition,
  * ready when the key has expired; one that has none cannot tell (docs/decisions/0007). */
 bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim_lineage *lineage,
                        int64_t pxat_ms, const struct sim_moment *moment);
+/* A key may be another window's, which had the name before, of an event that this state never read:
+ * it began without knowing of that window (docs/OPERATING.md, "Changing windows"). */
+bool sim_is_renamed(const struct sim_world *world, int user, const struct sim_lineage *lineage,
+                    size_t window, int64_t pxat_ms);
 void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,
                      uint64_t commit);
 
@@ -491,6 +497,9 @@ void sim_check_push(struct sim_worker *worker, const struct fcap_push *push);
 void sim_check_commit(struct sim_world *world, int process, const struct fcap_batch *batch);
 void sim_check_state(struct sim_worker *worker, int user);
 void sim_check_claims(struct sim_worker *worker);
+/* Clocks of another process let it count what this state had refused as future before it got the
+ * partition (again): nothing of such a user is known here, and the key stays until its PXAT. */
+bool sim_is_refused(struct sim_worker *worker, int user, size_t window, int64_t pxat_ms);
 void sim_check_rest(struct sim_world *world, enum sim_check check);
 bool sim_counts_equal(const struct sim_counts *a, const struct sim_counts *b);
 
@@ -501,6 +510,8 @@ void sim_hooks_init(struct sim_world *world, int process);
 void sim_sink_faults(struct sim_world *world, struct sim_worker *worker);
 void sim_end_faults(struct sim_world *world);
 void sim_time_faults(struct sim_world *world); /* spells that end */
+/* The partition's owner is about to lose it, or to be asked for it. */
+void sim_take(struct sim_world *world, int partition, bool lost);
 
 /* --- sim_rebuild.c --- */
 void sim_rebuild(struct sim_world *world);
@@ -511,9 +522,16 @@ bool sim_run(struct sim_world *world);
 void sim_settle(struct sim_world *world);
 
 /* --- scenarios.c --- */
-/* Worlds for what the random walk meets too rarely. Runs one; false: it failed. */
+/* Worlds that are spoilt, which the checkers must notice. Runs one; false: it failed. */
 size_t sim_scenario_count(void);
 const char *sim_scenario_name(size_t index);
 bool sim_scenario_run(size_t index, bool trace, struct sim_score *score, char reason[1024]);
+
+/* --- directed.c --- */
+/* Worlds in which one rule of the core decides, each caught by its mutant. Runs one; false: it
+ * failed. */
+size_t sim_directed_count(void);
+const char *sim_directed_name(size_t index);
+bool sim_directed_run(size_t index, bool trace, struct sim_score *score, char reason[1024]);
 
 #endif

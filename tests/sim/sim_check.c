@@ -368,15 +368,13 @@ static bool is_unknown(const struct sim_world *world, const struct sim_lineage *
     return seen->pxat < redis_ms + 1000;
 }
 
-/* Clocks of another process let it count what this state had refused as future before it got the
- * partition (again): nothing of such a user is known here, and the key stays until its PXAT. */
-static bool is_refused(struct sim_worker *worker, int partition, int user, size_t window,
-                       const struct seen *seen)
+bool sim_is_refused(struct sim_worker *worker, int user, size_t window, int64_t pxat_ms)
 {
     struct sim_world *world = worker->world;
+    int partition = sim_partition_of(world, user);
     const struct sim_lineage *lineage = sim_lineage_of(worker, partition);
     const struct sim_offsets *mine = &world->by_user[partition][user];
-    int64_t newest = seen->pxat + 1 - world->settings.windows[window].length_ms;
+    int64_t newest = pxat_ms + 1 - world->settings.windows[window].length_ms;
     for (size_t i = 0; i < mine->count && world->plan.processes > 1; i++) {
         size_t noted = (size_t)mine->offsets[i];
         if (mine->offsets[i] < worker->tasks[partition].began && noted < lineage->capacity &&
@@ -425,7 +423,9 @@ static void check_key(struct sim_worker *worker, int user, size_t window, const 
     struct sim_counts want;
     sim_define(world, lineage, user, world->settings.windows[window].length_ms, range->clock_to,
                range->next_to, &want);
-    if (seen.present && !want.any && is_refused(worker, partition, user, window, &seen)) {
+    if (seen.present && !want.any &&
+        (sim_is_refused(worker, user, window, seen.pxat) ||
+         sim_is_renamed(world, user, lineage, window, seen.pxat))) {
         return;
     }
     fail_counts(world, where, user, window, range->clock_to, &want, &seen.counts);

@@ -200,7 +200,7 @@ static void process_faults(struct sim_world *world)
 
 /* --- the group --- */
 
-static void take_from(struct sim_world *world, int partition, bool lost)
+void sim_take(struct sim_world *world, int partition, bool lost)
 {
     int owner = world->owner[partition];
     if (owner >= 0) {
@@ -222,7 +222,7 @@ static void pause_worker(struct sim_world *world, struct sim_worker *worker)
     world->score->faults[SIM_FAULT_ABANDONED] += fcap_fake_redis_abandoned(&world->redis) > 0;
     for (int p = 0; p < world->plan.partitions; p++) {
         if (world->owner[p] == worker->index) {
-            take_from(world, p, true);
+            sim_take(world, p, true);
         }
     }
 }
@@ -232,11 +232,11 @@ static void group_faults(struct sim_world *world)
     int partition = (int)sim_draw(world, (uint64_t)world->plan.partitions);
     struct sim_worker *worker = &world->workers[sim_draw(world, (uint64_t)world->worker_count)];
     if (world->owner[partition] >= 0 && happens(world, SIM_FAULT_MOVE)) {
-        take_from(world, partition, false);
+        sim_take(world, partition, false);
     }
     if (world->owner[partition] >= 0 && happens(world, SIM_FAULT_LOSE)) {
         world->wanted[partition] = sim_draw(world, 2) == 0 ? world->owner[partition] : -1;
-        take_from(world, partition, true);
+        sim_take(world, partition, true);
     }
     if (worker->open && !worker->paused && happens(world, SIM_FAULT_PAUSE)) {
         pause_worker(world, worker);
@@ -254,8 +254,7 @@ static void group_faults(struct sim_world *world)
 /* --- the topic --- */
 
 /* Not injected: a log that begins with a marker, which hides that it was cut, and one that begins
- * with a record whose timestamp lies further back than the slack allows, or lies without an event
- * that contradicts it. */
+ * with a record whose timestamp lies further back than the slack allows. */
 static bool may_begin_log(const struct sim_world *world, int partition, int64_t start)
 {
     const struct sim_record *records = world->logs[partition].records;
@@ -266,10 +265,7 @@ static bool may_begin_log(const struct sim_world *world, int partition, int64_t 
         int64_t stamp = records[sim_noted(world, partition, life, i)].timestamp_ms;
         newest = stamp > newest ? stamp : newest;
     }
-    bool is_lie = first->kind != SIM_EVENT && first->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
-                  first->timestamp_ms < first->appended_ms;
-    return first->kind != SIM_SKIP && !is_lie &&
-           newest <= first->timestamp_ms + world->settings.seek_slack_ms;
+    return first->kind != SIM_SKIP && newest <= first->timestamp_ms + world->settings.seek_slack_ms;
 }
 
 static void recreate(struct sim_world *world, int partition)

@@ -9,10 +9,16 @@
 void sim_grow(struct sim_world *world)
 {
     int64_t most_ms = world->settings.future_skew_ms - 4;
+    int64_t learned_ms = world->true_ms + sim_between(world, 0, most_ms);
     int count = world->plan.partitions;
-    world->grown_from = count;
-    world->learned_ms = world->true_ms + sim_between(world, 0, most_ms);
     count += 1 + (int)sim_draw(world, (uint64_t)(SIM_PARTITIONS_MAX - count));
+    sim_grow_to(world, count, learned_ms);
+}
+
+void sim_grow_to(struct sim_world *world, int count, int64_t learned_ms)
+{
+    world->grown_from = world->plan.partitions;
+    world->learned_ms = learned_ms;
     sim_note(world, "the topic grows from %d to %d partitions", world->plan.partitions, count);
     fake_topic_grow(&world->topic, count);
     world->plan.partitions = count;

@@ -222,6 +222,23 @@ bool sim_life_is_stray(const struct sim_world *world, int user, const struct sim
     return false;
 }
 
+bool sim_is_renamed(const struct sim_world *world, int user, const struct sim_lineage *lineage,
+                    size_t window, int64_t pxat_ms)
+{
+    const struct sim_record *records = world->logs[lineage->partition].records;
+    const struct sim_offsets *mine = &world->by_user[lineage->partition][user];
+    for (size_t i = 0; i < mine->count && mine->offsets[i] < lineage->start; i++) {
+        for (size_t k = 0; k < SIM_POOL_MAX; k++) {
+            int64_t length_ms = world->plan.pool_ms[k];
+            if (length_ms != world->settings.windows[window].length_ms &&
+                records[mine->offsets[i]].time_ms + length_ms - 1 == pxat_ms) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void sim_life_switch(struct sim_world *world, int partition, struct sim_lineage *lineage,
                      uint64_t commit)
 {

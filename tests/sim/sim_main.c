@@ -175,7 +175,15 @@ static uint64_t run_scenarios(bool trace, struct sim_score *score)
             failures++;
         }
     }
-    (void)printf("%zu scenarios, %" PRIu64 " failed\n", sim_scenario_count(), failures);
+    for (size_t i = 0; i < sim_directed_count(); i++) {
+        char reason[1024];
+        if (!sim_directed_run(i, trace, score, reason)) {
+            (void)printf("scenario %s: %s\n", sim_directed_name(i), reason);
+            failures++;
+        }
+    }
+    (void)printf("%zu scenarios, %" PRIu64 " failed\n", sim_scenario_count() + sim_directed_count(),
+                 failures);
     return failures;
 }
 

@@ -1,10 +1,10 @@
 /* sim_mutants [--seeds N] [--jobs N] [NAME...]: each planted fault must be caught by name, in a
  * child each.
  *
- * A child tries one seed after the other; a failed check in a seed that is clean
- * without the fault, a failed assertion or a crash counts as caught. NONE must be clean. ZOMBIE
- * sits in the Redis adapter; its tests have it. Prints a line for each; the exit code tells whether
- * all were caught. */
+ * A child tries the directed worlds and then one seed after the other; a failed check in a seed
+ * that is clean without the fault, a failed assertion or a crash counts as caught. NONE must be
+ * clean. ZOMBIE sits in the Redis adapter; its tests have it. Prints a line for each; the exit code
+ * tells whether all were caught. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -49,6 +49,23 @@ static bool run_seed(struct sim_world *world, uint64_t seed)
     return is_clean;
 }
 
+/* False: a story fails that is told step by step. */
+static bool run_directed(void)
+{
+    static struct sim_score score;
+    char text[1200];
+    char reason[1024];
+    for (size_t i = 0; i < sim_directed_count(); i++) {
+        (void)snprintf(text, sizeof text, "by scenario %s: ", sim_directed_name(i));
+        tell(text);
+        if (!sim_directed_run(i, false, &score, reason)) {
+            tell(reason);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void run_child(enum fcap_mutant mutant, uint64_t seeds)
 {
     static struct sim_world world;
@@ -58,6 +75,9 @@ static void run_child(enum fcap_mutant mutant, uint64_t seeds)
     (void)alarm(CHILD_SECONDS);
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 18);
     fcap_mutant = mutant;
+    if (!run_directed()) {
+        _exit(1);
+    }
     for (uint64_t i = 0; i < seeds; i++) {
         (void)snprintf(text, sizeof text, "at seed %" PRIu64 ": ", FIRST_SEED + i);
         tell(text);

@@ -39,6 +39,7 @@ static struct oracle *fill_oracle(struct sim_world *world, struct sim_worker *wo
 
 struct rest {
     struct sim_world *world;
+    struct sim_worker *worker;
     struct oracle *oracle;
     const struct sim_lineage *lineage;
     struct oracle_tally tally;
@@ -74,6 +75,11 @@ static void check_one(struct rest *rest, int user, size_t window)
     if (present && !any && pxat < world->redis_latest_ms) {
         return; /* It had been gone by Redis' clock, which was set back since. */
     }
+    if (present && !any &&
+        (sim_is_refused(rest->worker, user, window, pxat) ||
+         sim_is_renamed(world, user, rest->lineage, window, pxat))) {
+        return;
+    }
     struct oracle_expectation expectation = {
         .user = name,
         .window_ms = length,
@@ -107,6 +113,7 @@ void sim_check_rest(struct sim_world *world, enum sim_check check)
             continue;
         }
         struct rest rest = {.world = world,
+                            .worker = worker,
                             .oracle = fill_oracle(world, worker, p),
                             .lineage = sim_lineage_of(worker, p),
                             .report = &report,

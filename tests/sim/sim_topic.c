@@ -108,15 +108,6 @@ static bool is_likely(const struct sim_world *world, const struct sim_record *re
                record->timestamp_ms + settings->future_skew_ms + settings->seek_slack_ms;
 }
 
-/* All that retention has left of the log: what it took is told by this timestamp only, and there is
- * no event that contradicts it. */
-static bool is_alone(const struct sim_world *world, int partition, const struct sim_record *record)
-{
-    const struct fake_log *log = &world->topic.logs[partition];
-    return log->log_start > 0 && log->log_start == log->end && record->kind != SIM_EVENT &&
-           record->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS;
-}
-
 int64_t sim_append(struct sim_world *world, const struct sim_record *record)
 {
     int partition = sim_place(world, record->user);
@@ -125,7 +116,7 @@ int64_t sim_append(struct sim_world *world, const struct sim_record *record)
     noted.appended_ms = world->true_ms;
     if (noted.timestamp_ms == SIM_NEVER) {
         noted.timestamp_ms = draw_timestamp(world);
-        if (is_likely(world, &noted) || is_alone(world, partition, &noted)) {
+        if (is_likely(world, &noted)) {
             noted.timestamp_ms = world->true_ms;
         }
     }
