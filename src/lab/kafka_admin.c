@@ -277,10 +277,13 @@ int64_t kafka_committed(const char *brokers, const char *group, const char *topi
     return offset < 0 ? -1 : offset;
 }
 
+/* On a starved machine the client may know no partition of a topic for a moment. */
 static bool is_passing(rd_kafka_resp_err_t error)
 {
     return error == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION ||
            error == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
+           error == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION ||
+           error == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
            error == RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH ||
            error == RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH;
 }
