@@ -71,10 +71,13 @@ void live_member_init(struct live *live, struct daemon_process *process, const c
     daemon_process_init(process, FCAPD_PROGRAM, yaml);
 }
 
-static void use_windows(struct live *live)
+void live_expect_windows(struct live *live, const struct live_window *lengths)
 {
+    live->options.lengths = lengths;
     live->window_count = 0;
-    while (live->options.lengths[live->window_count].name != NULL) {
+    live->waiting_count = 0;
+    while (lengths[live->window_count].name != NULL) {
+        live->waiting_count += lengths[live->window_count].waits;
         live->window_count++;
     }
     assert_in_range(live->window_count, 1, LIVE_WINDOWS_MAX);
@@ -84,10 +87,9 @@ void live_configure(struct live *live, const struct live_change *change)
 {
     char yaml[YAML_BYTES];
     live->options.windows = change->windows;
-    live->options.lengths = change->lengths;
     live->options.gone = change->gone;
     live->options.more = change->more;
-    use_windows(live);
+    live_expect_windows(live, change->lengths);
     make_yaml(live, "one", INSTANCE_ID, yaml);
     daemon_process_configure(&live->process, yaml);
 }
@@ -140,7 +142,7 @@ void live_init(struct live *live, const struct live_options *options)
     char yaml[YAML_BYTES];
     memset(live, 0, sizeof *live);
     live->options = *options;
-    use_windows(live);
+    live_expect_windows(live, options->lengths);
     assert_in_range(options->partitions, 1, LIVE_PARTITIONS_MAX);
     (void)snprintf(live->topic, sizeof live->topic, "%s", kafka_unique("live"));
     (void)snprintf(live->letters, sizeof live->letters, "%s", kafka_unique("letters"));
@@ -409,7 +411,7 @@ static bool add_claims(struct live *live, const char *instance, struct live_clai
         struct claim claim;
         if (claim_read(meta, i, &claim) && claim.epoch > best[i].epoch) {
             best[i] = (struct live_claim){i, claim.as_of_ms, claim.next, claim.epoch,
-                                          claim.ready >= live->window_count};
+                                          claim.ready + live->waiting_count >= live->window_count};
         }
     }
     return meta != NULL;

@@ -28,6 +28,7 @@
 struct live_window {
     const char *name; /* NULL ends a list */
     int64_t length_ms;
+    bool waits; /* held back until it is complete: a key may be absent; what is there is right */
 };
 
 struct live_options {
@@ -53,7 +54,7 @@ struct live_claim {
     int64_t as_of_ms;
     int64_t next;
     int64_t epoch;
-    bool is_ready; /* all windows are */
+    bool is_ready; /* as many windows are as do not wait */
 };
 
 /* A record that must be dead-lettered. Owns its bytes. */
@@ -87,6 +88,7 @@ struct live {
     size_t claim_count;
     size_t claim_capacity;
     size_t window_count;
+    size_t waiting_count; /* of these windows, how many may wait */
 };
 
 /* Starts Redis, makes both topics, opens producer and tail, writes the configuration. Does not
@@ -102,6 +104,8 @@ struct live_change {
     const char *more;
 };
 void live_configure(struct live *live, const struct live_change *change);
+/* Compares these windows from now on; the configuration stays. */
+void live_expect_windows(struct live *live, const struct live_window *lengths);
 
 /* The configuration of a further daemon on the same topic and Redis, a dynamic member of the
  * group. */
@@ -150,7 +154,8 @@ void live_await_applied(struct live *live);
 /* --- comparing (live_check.c) ---------------------------------------------------------------- */
 
 struct live_tally {
-    struct oracle_tally now;    /* each key at some moment of the last LIVE_LAG_MS */
+    struct oracle_tally now;    /* each key at some moment of the last LIVE_LAG_MS, or since the
+                                   clock that fc:meta claims for its partition */
     struct oracle_tally as_of;  /* each value at its own as_of, over what was applied then */
     struct oracle_tally expiry; /* each key's PXAT */
     int64_t lag_ms_max;         /* now - as_of of a partition's claim */
@@ -161,6 +166,11 @@ struct live_tally {
  * end of the topic read after, each prefix of a user's records is allowed. `quiet`: all is
  * applied, so just one state is, and PXAT is compared as well. Adds to the tally; never fails. */
 void live_compare(struct live *live, bool quiet, struct live_tally *tally);
+
+/* Compares a value that a key has or once had with the definition at the value's own as_of. The
+ * topic has been read since (live_read()). */
+void live_compare_at_as_of(struct live *live, const char *user, int64_t window_ms,
+                           const char *value, struct oracle_tally *tally);
 
 /* For a daemon that has stopped, so that counts stand still: each key is there until its newest
  * event leaves the window, and gone from then on. */

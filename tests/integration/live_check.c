@@ -38,6 +38,7 @@ struct snapshot {
     size_t key_count;
     int64_t next_min[LIVE_PARTITIONS_MAX];
     int64_t next_max[LIVE_PARTITIONS_MAX];
+    int64_t as_of_ms[LIVE_PARTITIONS_MAX]; /* T claimed before; -1: no claim */
 };
 
 /* Redis may have been another process when it was asked last. */
@@ -127,12 +128,11 @@ static void read_users(struct live *live, struct snapshot *snapshot, size_t from
 
 static void take(struct live *live, struct snapshot *snapshot)
 {
-    int64_t as_of_ms[LIVE_PARTITIONS_MAX];
     live_read(live);
     *snapshot = (struct snapshot){.user_count = oracle_user_count(live->oracle)};
     snapshot->seen = calloc(snapshot->user_count * live->window_count + 1, sizeof *snapshot->seen);
     assert_non_null(snapshot->seen);
-    (void)live_claims(live, snapshot->next_min, as_of_ms);
+    (void)live_claims(live, snapshot->next_min, snapshot->as_of_ms);
     for (int32_t i = 0; i < live->options.partitions; i++) {
         snapshot->next_min[i] = snapshot->next_min[i] < 0 ? 0 : snapshot->next_min[i];
     }
@@ -189,25 +189,25 @@ static void check_names(struct live *live, const struct snapshot *snapshot,
     }
 }
 
-/* The value at its own as_of, over what the daemon had applied when T was as_of: between the newest
- * claim of an earlier T and the oldest claim of a later one. Nothing about lateness has to be
- * forgiven here: an event that came after as_of is beyond. */
-static void check_at_as_of(struct live *live, const char *user, size_t window,
-                           const struct seen *seen, const struct snapshot *snapshot,
-                           struct oracle_tally *tally)
+/* Over what the daemon had applied when T was as_of: between the newest claim of an earlier T and
+ * the oldest claim of a later one. Nothing about lateness has to be forgiven here: an event that
+ * came after as_of is beyond. */
+void live_compare_at_as_of(struct live *live, const char *user, int64_t window_ms,
+                           const char *value, struct oracle_tally *tally)
 {
-    struct oracle_value value = {0};
+    struct oracle_value parsed = {0};
     const char *reason = NULL;
     int64_t next_min[LIVE_PARTITIONS_MAX] = {0};
     int64_t next_max[LIVE_PARTITIONS_MAX];
     int32_t partition = live_partition(live, user);
-    bool is_value = oracle_value_parse(seen->value, strlen(seen->value), &value, &reason);
-    int64_t as_of_ms = value.as_of_ms;
-    oracle_value_done(&value);
+    bool is_value = oracle_value_parse(value, strlen(value), &parsed, &reason);
+    int64_t as_of_ms = parsed.as_of_ms;
+    oracle_value_done(&parsed);
     if (!is_value) {
-        return; /* Counted by the other comparison. */
+        add_wrong(tally, "user \"%s\": %s: %.200s\n", user, reason, value);
+        return;
     }
-    memcpy(next_max, snapshot->next_max, sizeof next_max);
+    memcpy(next_max, live->read, sizeof next_max);
     for (size_t i = 0; i < live->claim_count; i++) {
         const struct live_claim *claim = &live->claims[i];
         if (claim->partition != partition) {
@@ -227,15 +227,15 @@ static void check_at_as_of(struct live *live, const char *user, size_t window,
     }
     struct oracle_expectation expectation = {
         .user = user,
-        .window_ms = live->options.lengths[window].length_ms,
-        .at_max_ms = seen->after_ms,
+        .window_ms = window_ms,
+        .at_max_ms = lab_wall_ms(),
         .next_min = next_min,
         .next_max = next_max,
         .next_count = (size_t)live->options.partitions,
         .strict_as_of = true,
         .allow_partial = true,
     };
-    (void)oracle_check_value(live->oracle, &expectation, seen->value, strlen(seen->value), tally);
+    (void)oracle_check_value(live->oracle, &expectation, value, strlen(value), tally);
 }
 
 static void check_expiry(struct live *live, const char *user, size_t window,
@@ -250,16 +250,28 @@ static void check_expiry(struct live *live, const char *user, size_t window,
     }
 }
 
+/* From when on a value may be: T was here before it was read, however slow the machine is. */
+static int64_t from_ms(const struct live *live, const struct snapshot *snapshot, const char *user,
+                       const struct seen *seen)
+{
+    int64_t lagging_ms = seen->before_ms - LIVE_LAG_MS;
+    int64_t claimed_ms = snapshot->as_of_ms[live_partition(live, user)];
+    return claimed_ms >= 0 && claimed_ms < lagging_ms ? claimed_ms : lagging_ms;
+}
+
 static void check_one(struct live *live, const struct snapshot *snapshot, size_t index, bool quiet,
                       struct live_tally *tally)
 {
     const char *user = oracle_user(live->oracle, index / live->window_count);
     size_t window = index % live->window_count;
     const struct seen *seen = &snapshot->seen[index];
+    if (seen->value == NULL && live->options.lengths[window].waits) {
+        return;
+    }
     struct oracle_expectation expectation = {
         .user = user,
         .window_ms = live->options.lengths[window].length_ms,
-        .at_min_ms = seen->before_ms - LIVE_LAG_MS,
+        .at_min_ms = from_ms(live, snapshot, user, seen),
         .at_max_ms = seen->after_ms,
         .next_min = quiet ? NULL : snapshot->next_min,
         .next_max = quiet ? NULL : snapshot->next_max,
@@ -270,7 +282,8 @@ static void check_one(struct live *live, const struct snapshot *snapshot, size_t
                              seen->value == NULL ? 0 : strlen(seen->value), &tally->now);
     if (seen->value != NULL) {
         if (oracle_record_count(live->oracle, user) <= RECORDS_MAX) {
-            check_at_as_of(live, user, window, seen, snapshot, &tally->as_of);
+            live_compare_at_as_of(live, user, live->options.lengths[window].length_ms, seen->value,
+                                  &tally->as_of);
         }
         check_expiry(live, user, window, seen, quiet, &tally->expiry);
     }
