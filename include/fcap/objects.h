@@ -3,10 +3,10 @@
  * object store is one more file.
  *
  * Names are relative paths of [A-Za-z0-9._-] parts with '/' between them ("days/pod-0/..."), at
- * most FCAP_OBJECT_NAME_MAX bytes; no part begins with '.'. What must hold: an object is there
- * whole or not at all, whatever ends the process or the machine; two writers never make one name;
- * what was finished is durable. Failures are told in `error` (may be NULL) with the object's place
- * and the system's words.
+ * most FCAP_OBJECT_NAME_MAX bytes; no part begins with '.', and what is one object's name is no
+ * part of another's path. What must hold: an object is there whole or not at all, whatever ends the
+ * process or the machine; two writers never make one name; what was finished is durable. Failures
+ * are told in `error` (may be NULL) with the object's place and the system's words.
  *
  * UNAVAILABLE and NO_SPACE: the place is away or full, try again later; IO: it fails in some other
  * way, and may be well again later, too: callers keep trying, and nobody exits for it.

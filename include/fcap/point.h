@@ -62,7 +62,14 @@
     X(snapshot_begun,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "nothing is left of an earlier one, nothing is copied") \
     X(snapshot_copied,   CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "the copy is whole, nobody knows its number") \
     X(frame_applied,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a frame of a changelog is written, not durable") \
-    X(lineage_drawn,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a new lineage is written, without the log not durable")
+    X(lineage_drawn,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a new lineage is written, without the log not durable") \
+    X(objects_marking,   OBJECT,     FCAP_LEAD_OBJECTS,  1, "a directory of objects has no mark yet, its text is written") \
+    X(object_begun,      OBJECT,     FCAP_LEAD_OBJECTS, 20, "an object is begun, nothing of it is written") \
+    X(object_writing,    OBJECT,     FCAP_LEAD_OBJECTS, 60, "some of it is written")                      \
+    X(object_synced,     OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is durable, nobody sees it")              \
+    X(object_linked,     OBJECT,     FCAP_LEAD_OBJECTS, 20, "it has two names: that of an object, and the hidden one") \
+    X(object_shown,      OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is seen, its name is not durable")        \
+    X(object_finished,   OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is durable, nobody knows")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */
@@ -80,6 +87,8 @@
 #define FCAP_LEAD_CHANGE 256
 /* It takes snapshots, or comes back from one. */
 #define FCAP_LEAD_CHECKPOINT 512
+/* Objects are written into a directory: test_objects_directory.c. */
+#define FCAP_LEAD_OBJECTS 1024
 
 enum fcap_point_phase {
     FCAP_POINT_SEND,
@@ -92,6 +101,7 @@ enum fcap_point_phase {
     FCAP_POINT_START,
     FCAP_POINT_BACKFILL,
     FCAP_POINT_CHECKPOINT,
+    FCAP_POINT_OBJECT,
     FCAP_POINT_PHASES
 };
 
