@@ -4,8 +4,6 @@
 #include "integration/store_rocksdb_frames.h"
 #include "integration/store_rocksdb_help.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <rocksdb/c.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "integration/store_rocksdb_fixture.h"
+#include "integration/store_rocksdb_world.h"
 
 static atomic_size_t failures;
 
@@ -35,24 +32,6 @@ void __wrap_rocksdb_write(rocksdb_t *db, const rocksdb_writeoptions_t *options,
         return;
     }
     __real_rocksdb_write(db, options, batch, errptr);
-}
-
-static struct fcap_store_position position_now(void)
-{
-    struct fcap_store_position position;
-    fcap_store_rocksdb_position(fixture.db, &position);
-    return position;
-}
-
-static bool is_same(struct fcap_lineage a, struct fcap_lineage b)
-{
-    return memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
-}
-
-static bool is_none(struct fcap_lineage a)
-{
-    static const struct fcap_lineage none;
-    return is_same(a, none);
 }
 
 /* --- numbers -------------------------------------------------------------------------------------
@@ -197,92 +176,7 @@ static void a_state_from_before_gets_a_lineage(void **state)
 /* --- snapshots -----------------------------------------------------------------------------------
  */
 
-enum { WRITERS = 2, KEPT_SNAPSHOTS = 3 };
-
-static struct world {
-    struct frames frames;
-    struct model model;
-    struct frame_writer writers[WRITERS];
-    atomic_bool is_copying;
-    char place[128]; /* where snapshots are made */
-    uint64_t slowest_us;
-} world;
-
-/* Tables of a few KiB, so that there are many of them, and compactions and drops all the time. */
-static void begin_world(bool wal, size_t value_bytes)
-{
-    fixture.settings.wal = wal;
-    for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
-        fixture.settings.families[i].write_buffer_bytes = 64 << 10;
-        fixture.settings.families[i].target_file_bytes = 32 << 10;
-        fixture.settings.families[i].level_base_bytes = 128 << 10;
-    }
-    fixture.settings.sync = FCAP_STORE_SYNC_INTERVAL;
-    fixture.settings.sync_interval_ms = wal ? 100 : 1000;
-    fixture.settings.release_sweep_ms = 300;
-    fixture.settings.release_step_ms = 20;
-    world = (struct world){.slowest_us = 0};
-    reopen();
-    (void)snprintf(world.place, sizeof world.place, "%s/snapshot.tmp", fixture.directory);
-    frames_init(&world.frames, position_now().sequence + 1);
-    frames_follow(&world.frames, fixture.db);
-    for (size_t i = 0; i < WRITERS; i++) {
-        struct frame_writer *writer = &world.writers[i];
-        writer->store = fcap_store_rocksdb_handle(fixture.db);
-        writer->partition = (int32_t)(10 + 10 * i);
-        writer->seed = 20261130 + i;
-        writer->users = 300;
-        writer->value_bytes = value_bytes;
-        writer->is_copying = &world.is_copying;
-        frame_writer_start(writer);
-    }
-    fixture.store->ops->release(fixture.store, 1, INT32_MAX); /* Holds nothing back. */
-}
-
-static void stop_writers(void)
-{
-    for (size_t i = 0; i < WRITERS; i++) {
-        frame_writer_stop(&world.writers[i]);
-    }
-}
-
-static void end_world(void)
-{
-    frames_done(&world.frames);
-    model_done(&world.model);
-}
-
-static uint64_t take_snapshot(const char *place)
-{
-    struct fcap_error error = {""};
-    uint64_t sequence = 0;
-    atomic_store(&world.is_copying, true);
-    enum fcap_status status = fcap_store_rocksdb_snapshot(fixture.db, place, &sequence, &error);
-    atomic_store(&world.is_copying, false);
-    if (status != FCAP_OK) {
-        fail_msg("%s", error.text);
-    }
-    return sequence;
-}
-
-/* A snapshot, looked at as it lies there. */
-static size_t compare_snapshot(const char *place, uint64_t sequence, const struct model *model)
-{
-    struct fcap_error error = {""};
-    struct fcap_store_rocksdb *copy = NULL;
-    struct fcap_store_position position;
-    struct fcap_store_settings settings = fixture.settings;
-    settings.directory = place;
-    if (fcap_store_rocksdb_open_read_only(&settings, &copy, &error) != FCAP_OK) {
-        fail_msg("%s", error.text);
-    }
-    fcap_store_rocksdb_position(copy, &position);
-    assert_int_equal(position.sequence, sequence);
-    assert_true(is_same(position.lineage, position_now().lineage));
-    size_t compared = model_compare(model, fcap_store_rocksdb_handle(copy));
-    fcap_store_rocksdb_close(copy);
-    return compared;
-}
+enum { KEPT_SNAPSHOTS = 3 };
 
 static void report_holding_back(bool wal)
 {
@@ -352,7 +246,6 @@ static void no_snapshot_has_a_hole(bool wal)
     assert_true(grew > snapshots / 2);
     assert_true(metrics.drops > 0);
     assert_true(compared > snapshots * 100);
-    end_world();
 }
 
 static void no_snapshot_has_a_hole_with_log(void **state)
@@ -369,7 +262,7 @@ static void no_snapshot_has_a_hole_without_log(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, end_world)
     const struct CMUnitTest store_rocksdb_snapshot[] = {
         TEST(batches_are_numbered_without_a_hole), TEST(a_state_keeps_its_numbers),
         TEST(a_state_from_before_gets_a_lineage),  TEST(no_snapshot_has_a_hole_with_log),
