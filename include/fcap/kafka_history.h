@@ -37,6 +37,7 @@ void fcap_kafka_history_skip(struct fcap_kafka_history *history, int32_t partiti
 
 struct fcap_kafka_history_handler {
     void *context;
+    struct fcap_decoder *decoder; /* borrowed; of the caller's thread. NULL: events are not known */
     /* A record, borrowed for the call. False: no more for now. */
     bool (*record)(void *context, const struct fcap_record *record);
 };

@@ -47,6 +47,7 @@ struct fcap_kafka_history {
     struct part *parts;
     int32_t count;
     uint64_t round; /* of asking: the answers' assignment */
+    struct fcap_start asked;
     int64_t read_ms;
     char error[512];
 
@@ -118,7 +119,7 @@ static void give(struct fcap_kafka_history *history, struct part *part,
     struct fcap_record record;
     kafka_record_of(message, &record);
     if (!part->timestamps_unusable) {
-        kafka_whole_record(&part->whole, &record);
+        kafka_whole_record(&part->whole, &history->asked, history->handler->decoder, &record);
     }
     keep_mark(part, &record);
     part->next = message->offset + 1;
@@ -331,6 +332,7 @@ void fcap_kafka_history_find(struct fcap_kafka_history *history, struct fcap_sta
         kafka_helper_ask(history->helper, &lookup);
     }
     history->round++;
+    history->asked = start;
     history->read_ms = 0;
 }
 

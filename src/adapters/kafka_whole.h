@@ -5,6 +5,7 @@
 
 #include "fcap/event.h"
 #include "fcap/meta.h"
+#include "fcap/ports.h"
 
 #include <stdbool.h>
 
@@ -21,7 +22,10 @@ struct kafka_whole {
 void kafka_whole_short(struct kafka_whole *whole);
 /* What was to be read is gone. */
 void kafka_whole_cut(struct kafka_whole *whole);
-/* A record that was read; its timestamp counts when nothing is known against the topic's. */
-void kafka_whole_record(struct kafka_whole *whole, const struct fcap_record *record);
+/* A record that was read, by a start that was asked for; its timestamp counts when nothing is known
+ * against the topic's, and the record itself says that it can be the time of its writing
+ * (fcap_start_tells). */
+void kafka_whole_record(struct kafka_whole *whole, const struct fcap_start *start,
+                        struct fcap_decoder *decoder, const struct fcap_record *record);
 
 #endif

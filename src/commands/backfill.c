@@ -371,6 +371,7 @@ static enum fcap_status run_all(struct command *command, struct fcap_backfill_ti
     }
     tell_begin(command);
     struct fcap_backfill_world world = {.backfill = command->backfill,
+                                        .decoder = command->decoder,
                                         .history = command->history,
                                         .seed = command->seed,
                                         .spill = command->spill,

@@ -248,7 +248,7 @@ static void show_reading(struct run *run)
 
 static enum fcap_status read_all(struct run *run)
 {
-    const struct fcap_kafka_history_handler handler = {run, take_record};
+    const struct fcap_kafka_history_handler handler = {run, run->world->decoder, take_record};
     bool is_done = false;
     enum fcap_status status = FCAP_OK;
     while (!is_done && status == FCAP_OK) {

@@ -11,6 +11,7 @@
 /* All borrowed, but the history. */
 struct fcap_backfill_world {
     struct fcap_backfill *backfill;
+    struct fcap_decoder *decoder;
     struct fcap_kafka_history *history; /* closed when it has been read: its memory goes, and no
                                            broker that hangs later can hold the end */
     struct fcap_seed_redis *seed;

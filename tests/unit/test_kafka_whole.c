@@ -11,8 +11,46 @@
 
 static void take(struct kafka_whole *whole, enum fcap_timestamp_type type, int64_t timestamp_ms)
 {
+    struct fcap_start start = {.kind = FCAP_START_TIME};
     struct fcap_record record = {.timestamp_ms = timestamp_ms, .timestamp_type = type};
-    kafka_whole_record(whole, &record);
+    kafka_whole_record(whole, &start, NULL, &record);
+}
+
+/* The value's size says of what time the event is; no value: none. */
+static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
+                               struct fcap_event *ret_event)
+{
+    (void)decoder;
+    if (record->value.data == NULL) {
+        *ret_event = (struct fcap_event){.is_tombstone = true};
+        return FCAP_REJECT_NONE;
+    }
+    *ret_event = (struct fcap_event){.time_ms = TIME_MS + (int64_t)record->value.size};
+    return FCAP_REJECT_NONE;
+}
+
+static void take_event(struct kafka_whole *whole, int64_t timestamp_ms, size_t after_ms)
+{
+    static struct fcap_decoder decoder = {decode};
+    static const uint8_t value[1000];
+    struct fcap_start start = {.kind = FCAP_START_TIME, .time_ms = 0, .after_ms = 600};
+    struct fcap_record record = {.timestamp_ms = timestamp_ms,
+                                 .timestamp_type = FCAP_TIMESTAMP_CREATE,
+                                 .value = {after_ms == 0 ? NULL : value, after_ms}};
+    kafka_whole_record(whole, &start, &decoder, &record);
+}
+
+/* A stamp that its own event contradicts, or without an event, is no word about what is missing. */
+static void test_a_record_that_does_not_tell(void **state)
+{
+    (void)state;
+    struct kafka_whole whole = KAFKA_WHOLE;
+    kafka_whole_short(&whole);
+    take_event(&whole, TIME_MS, 601);
+    take_event(&whole, TIME_MS, 0);
+    assert_int_equal(whole.since_ms, INT64_MAX);
+    take_event(&whole, TIME_MS, 600);
+    assert_int_equal(whole.since_ms, TIME_MS);
 }
 
 static void test_nothing_is_missing(void **state)
@@ -79,6 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_is_missing),
         cmocka_unit_test(test_a_short_history),
+        cmocka_unit_test(test_a_record_that_does_not_tell),
         cmocka_unit_test(test_a_producers_stamp_bounds_nothing_that_was_taken),
         cmocka_unit_test(test_the_brokers_stamp_bounds_what_was_taken),
         cmocka_unit_test(test_taken_behind_a_short_history),
