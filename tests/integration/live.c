@@ -305,9 +305,14 @@ static void learn_expected(struct live *live, const rd_kafka_message_t *message,
     char user[TEXT_MAX + 1];
     char ad[TEXT_MAX + 1];
     int64_t time_ms = 0;
+    int64_t skew_ms = 0;
+    bool is_judged =
+        sscanf(expect, "judge %" SCNd64 " %127s %127s %" SCNd64, &skew_ms, user, ad, &time_ms) == 4;
     if (strncmp(expect, "dead ", 5) == 0) {
         learn_dead(live, message, expect + 5);
-    } else if (sscanf(expect, "count %127s %127s %" SCNd64, user, ad, &time_ms) == 3) {
+    } else if (is_judged && time_ms - rd_kafka_message_timestamp(message, NULL) > skew_ms) {
+        learn_dead(live, message, "future");
+    } else if (is_judged || sscanf(expect, "count %127s %127s %" SCNd64, user, ad, &time_ms) == 3) {
         (void)oracle_add(live->oracle, &(struct oracle_event){message->partition, message->offset,
                                                               user, ad, time_ms, NULL});
     } else if (strcmp(expect, "skip") == 0) {

@@ -3,8 +3,10 @@
  *
  * What must hold: the oracle knows only what the topic holds. A record without the header
  * "test.expect" is an event in the strict form of live_send(), or a tombstone; with it, the header
- * says what the record must come to: "count <user> <ad> <ms>", "dead <reason>" or "skip". The
- * daemon never looks at headers. Thread rule: one thread. */
+ * says what the record must come to: "count <user> <ad> <ms>", "dead <reason>" or "skip"; or
+ * "judge <skew ms> <user> <ad> <ms>": dead by the reason "future" when its event is more than the
+ * skew ahead of the record's timestamp, which the broker gave it, else it counts. The daemon never
+ * looks at headers. Thread rule: one thread. */
 #ifndef FCAP_TESTS_LIVE_H
 #define FCAP_TESTS_LIVE_H
 
