@@ -9,13 +9,14 @@
  *
  * What must hold: no key of a partition with an open gate is written, an existing key is never
  * overwritten, and all windows of a user are written in one transaction. Whoever opens a gate has
- * incremented the partition's epoch (at most OPENING_MS before), and shows itself in fc:meta within
- * SHOWN_MS: so a partition that fc:meta does not name is claimed by an increment of our own; owners
+ * incremented the partition's epoch (at most OPENING_MS before), and shows itself in Redis within
+ * SHOWN_MS: so a partition that shows no owner is claimed by an increment of our own; owners
  * from then on are known by the epoch, which each transaction compares, and will project
- * everything, since theirs is not the next one; owners from before by fc:meta, once both times have
- * passed, and a session timeout where there may be one that was stopped. Not provided for: one that
- * is stopped again and again, each time before it has shown itself, and one that is stopped about
- * the time when Redis is emptied. No I/O but by the ports; time comes in. Thread rule: one thread.
+ * everything, since theirs is not the next one; owners from before by what they show, once both
+ * times have passed, and a session timeout where there may be one that was stopped. Not provided
+ * for: one that is stopped again and again, each time before it has shown itself, and one that is
+ * stopped about the time when Redis is emptied. No I/O but by the ports; time comes in. Thread
+ * rule: one thread.
  */
 #ifndef FCAP_BACKFILL_H
 #define FCAP_BACKFILL_H
@@ -28,9 +29,9 @@
 
 /* From an owner's INCR to its first write: an older epoch opens no gate. */
 #define FCAP_BACKFILL_OPENING_MS 1000
-/* From there until fc:meta names it: its interval, and room for a slow moment. */
+/* From there until it shows itself: its interval, and room for a slow moment. */
 #define FCAP_BACKFILL_SHOWN_MS 4000
-/* Between two looks at fc:meta, at least; a look that takes long is made less often. */
+/* Between two looks for owners, at least; a look that takes long is made less often. */
 #define FCAP_BACKFILL_LOOK_MS 1000
 /* How far the clocks may be behind the begin before it is no use to wait for them. */
 #define FCAP_BACKFILL_CLOCK_MS 60000
@@ -91,7 +92,7 @@ enum fcap_status fcap_backfill_record(struct fcap_backfill *backfill,
                                       const struct fcap_record *record,
                                       struct fcap_moment now) FCAP_MUST_USE;
 
-/* To be called at least each second while records are read: looks at fc:meta when it is time. RETRY
+/* To be called at least each second while records are read: looks for owners when it is time. RETRY
  * is information. FOREIGN: Redis was replaced or emptied; FATAL. */
 enum fcap_status fcap_backfill_tick(struct fcap_backfill *backfill,
                                     struct fcap_moment now) FCAP_MUST_USE;
@@ -124,7 +125,7 @@ enum fcap_backfill_phase {
 /* What became of a partition. */
 enum fcap_backfill_fate {
     FCAP_BACKFILL_CLAIMED, /* ours to write */
-    FCAP_BACKFILL_OPEN,    /* left alone: fc:meta named it */
+    FCAP_BACKFILL_OPEN,    /* left alone: it had an owner */
     FCAP_BACKFILL_FENCED,  /* left alone from then on: another owner took it */
 };
 

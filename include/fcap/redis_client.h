@@ -59,11 +59,12 @@ enum fcap_status fcap_redis_client_epoch(struct fcap_redis_client *client, const
                                          int32_t partition, uint64_t *ret_epoch,
                                          struct fcap_error *error) FCAP_MUST_USE;
 
-/* Visits each fc:meta:<profile>:<instance> that is there. The bytes are valid during the call. */
-enum fcap_status fcap_redis_client_owners(struct fcap_redis_client *client, const char *profile,
-                                          void (*visit)(void *context, struct fcap_bytes instance,
-                                                        struct fcap_bytes meta),
-                                          void *context, struct fcap_error *error) FCAP_MUST_USE;
+/* Whose gate is open, by fc:epoch:<profile>:<partition>:owner, and under which epoch. The instance
+ * is valid until the next call; absent: nobody's. */
+enum fcap_status fcap_redis_client_owner(struct fcap_redis_client *client, const char *profile,
+                                         int32_t partition, uint64_t *ret_epoch,
+                                         struct fcap_bytes *ret_instance,
+                                         struct fcap_error *error) FCAP_MUST_USE;
 
 /* --- a fenced sink --- */
 

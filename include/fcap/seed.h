@@ -20,13 +20,13 @@ struct fcap_seed_key {
 /* What a look took and gave. */
 struct fcap_seed_time {
     int64_t time_ms; /* Redis TIME, Unix epoch, taken after all that was looked at */
-    int64_t cost_ms; /* of the server, about: it walks over all keys to find a few */
+    int64_t cost_ms; /* of the server, about */
 };
 
 struct fcap_seed;
 struct fcap_seed_ops {
-    /* Whose gates are open: ret_open[p], for each of `count` partitions, tells whether some
-     * fc:meta:<profile>:* names it now. */
+    /* Whose gates are open: ret_open[p], for each of `count` partitions, tells whether there is a
+     * fc:epoch:<profile>:<p>:owner now. */
     enum fcap_status (*look)(struct fcap_seed *seed, int32_t count, bool *ret_open,
                              struct fcap_seed_time *ret_time);
     /* INCR fc:epoch:<profile>:<partition>, as an owner does; gives the new value. */

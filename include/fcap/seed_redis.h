@@ -13,7 +13,7 @@
 
 /* Copied by open, except the callback's context. */
 struct fcap_seed_redis_settings {
-    struct fcap_sink_redis_settings redis; /* `profile` names fc:meta and fc:epoch; `instance` must
+    struct fcap_sink_redis_settings redis; /* `profile` names fc:epoch; `instance` must
                                               be no daemon's: connections of one name close each
                                               other. Intervals and bounds are ours */
     bool (*must_stop)(void *context);      /* asked while an answer is awaited; NULL: never */

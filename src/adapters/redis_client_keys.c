@@ -1,4 +1,4 @@
-/* Reading keys, and what owners say of themselves. */
+/* Reading keys, and who owns partitions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,46 +138,26 @@ enum fcap_status fcap_redis_client_epoch(struct fcap_redis_client *client, const
     return status;
 }
 
-/* Names of fc:meta keys, each ended by a NUL. */
-static void keep_name(void *context, struct fcap_bytes key)
+enum fcap_status fcap_redis_client_owner(struct fcap_redis_client *client, const char *profile,
+                                         int32_t partition, uint64_t *ret_epoch,
+                                         struct fcap_bytes *ret_instance, struct fcap_error *error)
 {
-    struct fcap_buffer *names = context;
-    fcap_buffer_put_bytes(names, key);
-    fcap_buffer_put_u8(names, 0);
-}
-
-enum fcap_status fcap_redis_client_owners(struct fcap_redis_client *client, const char *profile,
-                                          void (*visit)(void *context, struct fcap_bytes instance,
-                                                        struct fcap_bytes meta),
-                                          void *context, struct fcap_error *error)
-{
-    struct fcap_buffer names = {0};
-    struct fcap_buffer pattern = {0};
-    uint64_t cursor = 0;
-    enum fcap_status status;
-    fcap_buffer_put_text(&pattern, "fc:meta:");
-    fcap_buffer_put_text(&pattern, profile); /* A name: nothing in it is special to MATCH. */
-    fcap_buffer_put_text(&pattern, ":");
-    size_t prefix = pattern.size;
-    fcap_buffer_put_text(&pattern, "*");
-    do {
-        status = fcap_redis_client_scan(client, fcap_buffer_bytes(&pattern), &cursor, keep_name,
-                                        &names, error);
-    } while (status == FCAP_OK && cursor != 0);
-    for (size_t at = 0; at < names.size && status == FCAP_OK;) {
-        const char *name = (const char *)names.data + at;
-        size_t size = strlen(name);
-        client_queue_words(client, "GET", name, NULL, NULL);
-        status = client_run(client, error);
-        status = status == FCAP_OK ? client_check(client, 0, error) : status;
-        struct fcap_bytes meta =
-            status == FCAP_OK ? client_text(client->replies[0]) : FCAP_BYTES_NONE;
-        if (meta.data != NULL && size > prefix) { /* Else it has gone meanwhile. */
-            visit(context, fcap_bytes_of(name + prefix), meta);
-        }
-        at += size + 1;
+    char key[512];
+    char *end = NULL;
+    (void)snprintf(key, sizeof key, "fc:epoch:%s:%d:owner", profile,
+                   partition); /* Bounded there. */
+    client_queue_words(client, "GET", key, NULL, NULL);
+    enum fcap_status status = client_run(client, error);
+    status = status == FCAP_OK ? client_check(client, 0, error) : status;
+    if (status != FCAP_OK) {
+        return status;
     }
-    fcap_buffer_done(&names);
-    fcap_buffer_done(&pattern);
-    return status;
+    struct fcap_bytes text = client_text(client->replies[0]);
+    *ret_epoch = 0;
+    *ret_instance = FCAP_BYTES_NONE;
+    if (text.data != NULL) {
+        *ret_epoch = strtoull((const char *)text.data, &end, 10);
+        *ret_instance = fcap_bytes_of(*end == ' ' ? end + 1 : end);
+    }
+    return FCAP_OK;
 }

@@ -429,7 +429,6 @@ void fcap_seed_redis_close(struct fcap_seed_redis *seed)
     fcap_sink_redis_close(&seed->sink->sink);
     sink_pieces_done(&seed->pieces);
     fcap_buffer_done(&seed->sentinel);
-    fcap_buffer_done(&seed->names);
     free(seed->ours);
     free(seed);
 }

@@ -6,7 +6,7 @@
 #include "fcap/seed_redis.h"
 #include "sink_redis_internal.h"
 
-enum { SEED_KEY_BYTES = 320 /* of fc:epoch and the beginning of fc:meta */ };
+enum { SEED_KEY_BYTES = 320 /* of fc:epoch */ };
 
 struct fcap_seed_redis {
     struct fcap_seed port; /* first */
@@ -24,8 +24,6 @@ struct fcap_seed_redis {
     bool is_watching;
     bool is_unknown; /* a transaction whose fate is not known */
     struct sink_pieces pieces;
-    struct fcap_buffer names; /* scratch: keys found, NUL-terminated each */
-    size_t name_count;
     bool *ours; /* scratch: by key, it held our value before */
     size_t ours_capacity;
 };

@@ -362,9 +362,8 @@ static void show_step(const struct run *run, const struct fcap_backfill_report *
         total = 0;
         note = text;
         (void)snprintf(text, sizeof text,
-                       report->wait_ms == 0
-                           ? "waits for a clock that was set back"
-                           : "about %lld s until every owner has shown itself in fc:meta",
+                       report->wait_ms == 0 ? "waits for a clock that was set back"
+                                            : "about %lld s until every owner has shown itself",
                        (long long)(report->wait_ms + 999) / 1000);
     }
     fcap_progress_at(run->world->progress, phase, fcap_clock_os_monotonic_ms(), done, total,

@@ -6,29 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A daemon writes fc:meta every 2 s; one opens a gate at most a second after its INCR. */
+/* A daemon shows itself every 2 s; one opens a gate at most a second after its INCR. */
 #define SHOW_S 5
-
-bool fcap_owners_names(struct fcap_bytes meta, int32_t partition, uint64_t *ret_epoch)
-{
-    static const char tasks[] = "\"tasks\":{";
-    static const char epoch[] = "\"epoch\":";
-    char name[24];
-    (void)snprintf(name, sizeof name, "\"%d\":{", partition); /* It fits. */
-    const char *end = (const char *)meta.data + meta.size;
-    const char *at = memmem(meta.data, meta.size, tasks, sizeof tasks - 1);
-    at = at == NULL ? NULL : memmem(at, (size_t)(end - at), name, strlen(name));
-    if (at == NULL) {
-        return false;
-    }
-    at = memmem(at, (size_t)(end - at), epoch, sizeof epoch - 1);
-    *ret_epoch = 0;
-    for (at = at == NULL ? end : at + sizeof epoch - 1; at < end && *at >= '0' && *at <= '9';
-         at++) {
-        *ret_epoch = *ret_epoch * 10 + (uint64_t)(*at - '0');
-    }
-    return true;
-}
 
 struct judging {
     const struct fcap_config *config;
@@ -40,22 +19,6 @@ static void refuse(struct fcap_owner_verdict *verdict, const char *text, const c
 {
     verdict->is_ours = false;
     (void)snprintf(verdict->reason, sizeof verdict->reason, text, detail); /* Cut is fine. */
-}
-
-/* Our own daemon has stopped, and its fc:meta lives on for some seconds. */
-static void judge_meta(void *context, struct fcap_bytes instance, struct fcap_bytes meta)
-{
-    const struct judging *judging = context;
-    bool is_own = fcap_bytes_equal(instance, fcap_bytes_of(judging->config->instance));
-    for (size_t i = 0; i < judging->state->count; i++) {
-        uint64_t epoch;
-        const struct fcap_state_partition *partition = &judging->state->partitions[i];
-        if (fcap_owners_names(meta, partition->partition, &epoch) &&
-            !(is_own && epoch <= partition->meta.epoch)) {
-            refuse(&judging->verdicts[i], "instance %.200s has it now (fc:meta)",
-                   (const char *)instance.data);
-        }
-    }
 }
 
 static bool was_shown_to(const struct fcap_meta *meta, const struct fcap_sink_identity *identity)
@@ -100,6 +63,26 @@ static enum fcap_status judge_epoch(struct judging *judging, struct fcap_redis_c
     return FCAP_OK;
 }
 
+/* Our own daemon has stopped, and what it said lives on for some seconds. */
+static enum fcap_status judge_owner(struct judging *judging, struct fcap_redis_client *client,
+                                    size_t index, struct fcap_error *error)
+{
+    uint64_t epoch;
+    struct fcap_bytes instance;
+    const struct fcap_state_partition *partition = &judging->state->partitions[index];
+    enum fcap_status status = fcap_redis_client_owner(
+        client, judging->config->profile, partition->partition, &epoch, &instance, error);
+    if (status != FCAP_OK || instance.data == NULL) {
+        return status;
+    }
+    bool is_own = fcap_bytes_equal(instance, fcap_bytes_of(judging->config->instance));
+    if (!is_own || epoch > partition->meta.epoch) {
+        refuse(&judging->verdicts[index], "instance %.200s has it now",
+               (const char *)instance.data);
+    }
+    return FCAP_OK;
+}
+
 static enum fcap_status judge_once(struct judging *judging, struct fcap_redis_client *client,
                                    bool *ret_is_sure, struct fcap_error *error)
 {
@@ -111,10 +94,9 @@ static enum fcap_status judge_once(struct judging *judging, struct fcap_redis_cl
         judging->verdicts[i] = (struct fcap_owner_verdict){.is_ours = true};
         status = judge_epoch(judging, client, &identity, i, &is_sure, error);
         *ret_is_sure = *ret_is_sure && (is_sure || !judging->verdicts[i].is_ours);
+        status = status == FCAP_OK ? judge_owner(judging, client, i, error) : status;
     }
-    return status == FCAP_OK ? fcap_redis_client_owners(client, judging->config->profile,
-                                                        judge_meta, judging, error)
-                             : status;
+    return status;
 }
 
 enum fcap_status fcap_owners_judge(const struct fcap_config *config,

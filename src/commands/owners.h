@@ -1,6 +1,6 @@
 /* Who else may own the partitions of a stopped daemon's state. What the state was last shown under
  * is the epoch in its meta; whoever opened a gate since has incremented the one in Redis, and a
- * gate that is open is named by fc:meta. Thread rule: main only. */
+ * gate that is open has its owner's name beside the epoch. Thread rule: main only. */
 #ifndef FCAP_COMMANDS_OWNERS_H
 #define FCAP_COMMANDS_OWNERS_H
 
@@ -20,8 +20,5 @@ enum fcap_status fcap_owners_judge(const struct fcap_config *config,
                                    struct fcap_redis_client *client, const struct fcap_state *state,
                                    struct fcap_owner_verdict *ret_verdicts,
                                    struct fcap_error *error) FCAP_MUST_USE;
-
-/* Whether a value of fc:meta names the partition; *ret_epoch is what it says of it. Pure. */
-bool fcap_owners_names(struct fcap_bytes meta, int32_t partition, uint64_t *ret_epoch);
 
 #endif

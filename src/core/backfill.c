@@ -97,7 +97,7 @@ static enum fcap_status look(struct fcap_backfill *backfill, struct fcap_moment 
     struct fcap_seed_time time;
     enum fcap_status status = seed->ops->look(seed, count, backfill->looked, &time);
     if (status != FCAP_OK) {
-        return backfill_fail(backfill, FCAP_BACKFILL_IN_SEED, status, "look at fc:meta");
+        return backfill_fail(backfill, FCAP_BACKFILL_IN_SEED, status, "look for owners");
     }
     /* The beginning of the call counts: what is shown after that may have been missed. */
     backfill->has_looked = true;

@@ -14,6 +14,7 @@
 
 #define STACK_BYTES ((size_t)1024 * 1024)
 #define TICK_MS     50
+#define META_TOKEN  1   /* the others name owners */
 #define IDENTITY_MS 500 /* sooner than the workers, so that few reports are about another Redis */
 
 struct fcap_reporter {
@@ -24,6 +25,9 @@ struct fcap_reporter {
     struct fcap_sink *sink;
     struct fcap_buffer key;
     struct fcap_buffer value;
+    struct fcap_buffer owner_key;
+    struct fcap_buffer owner_value;
+    size_t owners_next; /* of the tasks of `views`: those before are named in this report */
     pthread_t thread;
     int64_t end_ms; /* atomic; 0: go on; else when to give up on the last report */
     uint64_t sent;
@@ -96,10 +100,9 @@ void fcap_report_build(const struct fcap_config *config, const struct fcap_worke
 static void on_ack(void *context, uint64_t token, enum fcap_push_result result, int64_t integer)
 {
     struct fcap_reporter *reporter = context;
-    (void)token;
     (void)integer;
     reporter->answered++;
-    if (result == FCAP_PUSH_REFUSED) {
+    if (result == FCAP_PUSH_REFUSED && token == META_TOKEN) {
         FCAP_WARN("Redis refuses fc:meta; readers cannot tell whether counts are complete");
     }
 }
@@ -128,6 +131,7 @@ static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_s
                       state->time_ms, &reporter->value);
     struct fcap_push push = {
         .kind = FCAP_PUSH_SET,
+        .token = META_TOKEN,
         .key = fcap_buffer_bytes(&reporter->key),
         .value = fcap_buffer_bytes(&reporter->value),
         .expire_at_ms = state->time_ms + FCAP_REPORT_TTL_MS,
@@ -136,6 +140,58 @@ static bool send_report(struct fcap_reporter *reporter, const struct fcap_sink_s
         return false;
     }
     reporter->sent++;
+    reporter->owners_next = 0;
+    return true;
+}
+
+/* fc:epoch:<profile>:<partition>:owner: who looks for owners would have to walk over all keys of
+ * the database to find fc:meta. */
+static bool name_owner(struct fcap_reporter *reporter, const struct fcap_task_report *report,
+                       int64_t expire_at_ms)
+{
+    struct fcap_buffer *key = &reporter->owner_key;
+    struct fcap_buffer *value = &reporter->owner_value;
+    fcap_buffer_clear(key);
+    fcap_buffer_put_text(key, "fc:epoch:");
+    fcap_buffer_put_text(key, reporter->config->profile);
+    put_number(key, ":", report->partition);
+    fcap_buffer_put_text(key, ":owner");
+    fcap_buffer_clear(value);
+    fcap_buffer_put_decimal(value, report->epoch);
+    fcap_buffer_put_text(value, " ");
+    fcap_buffer_put_text(value, reporter->config->instance);
+    struct fcap_push push = {
+        .kind = FCAP_PUSH_SET,
+        .key = fcap_buffer_bytes(key),
+        .value = fcap_buffer_bytes(value),
+        .expire_at_ms = expire_at_ms,
+    };
+    if (reporter->sink->ops->push(reporter->sink, &push) != FCAP_OK) {
+        return false;
+    }
+    reporter->sent++;
+    return true;
+}
+
+/* Names this process as the owner of every partition whose gate is open in the views of the last
+ * report. True: all are; else the rest follows, as soon as there is room. */
+static bool name_owners(struct fcap_reporter *reporter, const struct fcap_sink_state *state)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < fcap_board_workers(reporter->board); i++) {
+        const struct fcap_worker_view *view = &reporter->views[i];
+        for (size_t k = 0; k < view->task_count; k++, at++) {
+            const struct fcap_task_report *report = &view->tasks[k].report;
+            if (at < reporter->owners_next) {
+                continue;
+            }
+            if (report->gate_open &&
+                !name_owner(reporter, report, state->time_ms + FCAP_REPORT_TTL_MS)) {
+                return false;
+            }
+            reporter->owners_next++;
+        }
+    }
     return true;
 }
 
@@ -153,6 +209,7 @@ static void *report(void *context)
     const struct fcap_sink_handler handler = {reporter, on_ack};
     int64_t due_ms = 0;
     bool is_last_sent = false;
+    bool are_named = true;
     fcap_log_thread("reporter");
     for (;;) {
         struct fcap_sink_state state;
@@ -161,14 +218,17 @@ static void *report(void *context)
         (void)reporter->sink->ops->poll(reporter->sink, &handler, TICK_MS); /* State tells. */
         reporter->sink->ops->state(reporter->sink, &state);
         publish(reporter);
-        if (end_ms != 0 &&
-            (now_ms >= end_ms || (is_last_sent && reporter->answered == reporter->sent))) {
+        if (end_ms != 0 && (now_ms >= end_ms ||
+                            (is_last_sent && are_named && reporter->answered == reporter->sent))) {
             return NULL;
         }
         bool is_due = end_ms != 0 ? !is_last_sent : now_ms >= due_ms;
         if (is_due && state.ready && state.time_known && send_report(reporter, &state)) {
             is_last_sent = end_ms != 0;
             due_ms = now_ms + FCAP_REPORT_EVERY_MS;
+            are_named = name_owners(reporter, &state);
+        } else if (!are_named && state.ready && state.time_known) {
+            are_named = name_owners(reporter, &state);
         } else if (end_ms == 0) {
             nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000L}, NULL);
         }
@@ -216,5 +276,7 @@ void fcap_reporter_close(struct fcap_reporter *reporter, int wait_ms)
     fcap_board_views_close(reporter->board, reporter->views);
     fcap_buffer_done(&reporter->key);
     fcap_buffer_done(&reporter->value);
+    fcap_buffer_done(&reporter->owner_key);
+    fcap_buffer_done(&reporter->owner_value);
     free(reporter);
 }

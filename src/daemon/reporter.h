@@ -1,5 +1,6 @@
 /* The reporter of fc:meta:<profile>:<instance> (docs/DATA.md): what readers may conclude from a
- * value or from its absence, renewed every 2 s and gone 10 s after the last report.
+ * value or from its absence, renewed every 2 s and gone 10 s after the last report. With it go the
+ * keys by which backfill and rebuild find the owner of a partition.
  *
  * A claim stands in a worker's view only after Redis has acknowledged everything below it, and is
  * sent after that. When the process stops, cleanly or not, the key is left to expire: a restart

@@ -140,6 +140,8 @@ static bool clean_redis(const struct demo_address *address, const struct demo_ru
     for (int i = 0; i < EPOCHS_MAX; i++) {
         (void)snprintf(text, sizeof text, "fc:epoch:%s:%d", run->name, i);
         redis_reader_unlink(reader, text);
+        (void)snprintf(text, sizeof text, "fc:epoch:%s:%d:owner", run->name, i);
+        redis_reader_unlink(reader, text);
     }
     /* All daemons share fc:id: without it they take the server for an empty one. */
     if (!had_id) {

@@ -13,7 +13,7 @@ struct seed_world {
     /* A new, empty Redis and a seed that has not looked yet; and their end. */
     struct fcap_seed *(*start)(void);
     void (*stop)(void);
-    /* Some fc:meta:p:* names the partition, or none does. */
+    /* The partition has an owner whose gate is open, or none. */
     void (*show)(int32_t partition, bool is_shown);
     /* Another client increments the epoch; what it is now. */
     uint64_t (*increment)(int32_t partition);

@@ -284,8 +284,8 @@ static void start_jobs(void)
         backfill_job_init(&jobs[i]);
     }
     /* Somebody's gate is open for partition 1. */
-    (void)redis_server_ask(&jobs[JOB_ONE_OWNER].redis, "SET fc:meta:test:x %s EX 3600",
-                           "{\"v\":1,\"at\":1,\"partitions\":4,\"tasks\":{\"1\":{\"epoch\":1}}}");
+    (void)redis_server_ask(&jobs[JOB_ONE_OWNER].redis, "SET fc:epoch:test:1:owner %s EX 3600",
+                           "1 x");
     for (size_t i = 0; i < JOBS; i++) {
         backfill_job_start(&jobs[i], &live, 0);
     }
@@ -457,7 +457,7 @@ static void race(const char *stop_at, bool daemon_lives_on)
     assert_non_null(reader);
     /* Of the round before, if there was one: its keys are gone, and its owner has been forgotten.
      */
-    (void)redis_reader_remove(reader, "fc:meta:*");
+    (void)redis_reader_remove(reader, "fc:epoch:*:owner");
     (void)redis_reader_remove(reader, "fc:{*");
     redis_reader_close(reader);
     /* A Redis that is slow today is no part of it. */

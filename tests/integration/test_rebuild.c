@@ -294,20 +294,18 @@ static int end_the_command(pid_t pid, int number)
 /* As another owner leaves its traces. */
 static void meet_another_owner(void)
 {
-    redis("SET fc:meta:test:two "
-          "{\"v\":1,\"at\":1,\"partitions\":4,\"tasks\":{\"3\":{\"epoch\":1,\"ready\":[\"1h\"]}}} "
-          "EX 60",
-          "OK");
+    assert_string_equal(
+        redis_server_ask(&fixture.redis, "SET fc:epoch:test:3:owner %s EX 60", "1 two"), "OK");
     redis("INCR fc:epoch:test:2", "2");
     spoil();
     command(NULL, 0);
-    assert_says("partition 3 is left alone: instance two has it now (fc:meta)");
+    assert_says("partition 3 is left alone: instance two has it now");
     assert_says("partition 2 is left alone: its epoch in Redis is 2 and higher than the state's");
     assert_says("done: 2 partitions written, 2 left alone");
     command(verify, 0); /* What is ours is mended. */
     assert_says("partition 3 is not compared: instance two has it now");
     assert_says(" 0 differ");
-    redis("DEL fc:meta:test:two", "1");
+    redis("DEL fc:epoch:test:3:owner", "1");
     redis("SET fc:epoch:test:2 1", "OK");
     command(NULL, 0);
     command(verify, 0);
@@ -446,13 +444,15 @@ static void test_another_owner_keeps_its_keys(void **unused)
     stop();
     start_other(&other);
     command(NULL, TEMPORARY);
-    assert_says("partition 0 is left alone: instance two has it now (fc:meta)");
+    assert_says("partition 0 is left alone: instance two has it now");
     assert_says("done: 0 partitions written, 4 left alone");
     command(verify, TEMPORARY);
     assert_says("partition 3 is not compared: ");
     daemon_process_signal(&other, SIGKILL);
     assert_int_equal(daemon_process_wait(&other, STOP_MS), 128 + SIGKILL);
-    (void)redis_server_ask(&fixture.redis, "DEL fc:meta:test:two");
+    for (int i = 0; i < RUN_PARTITIONS; i++) {
+        (void)redis_server_ask(&fixture.redis, "DEL fc:epoch:test:%d:owner", i);
+    }
     command(NULL, TEMPORARY); /* It is newer, dead or alive. */
     assert_says("and higher than the state's");
     daemon_process_done(&other);

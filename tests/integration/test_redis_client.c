@@ -127,22 +127,11 @@ static void count_key(void *context, struct fcap_bytes key)
     visited++;
 }
 
-static void count_owner(void *context, struct fcap_bytes instance, struct fcap_bytes meta)
-{
-    (void)context;
-    if (fcap_bytes_equal(instance, fcap_bytes_of("one"))) {
-        assert_true(fcap_bytes_equal(meta, fcap_bytes_of("{one}")));
-        visited++;
-    }
-    if (fcap_bytes_equal(instance, fcap_bytes_of("two:x"))) {
-        visited += 10;
-    }
-}
-
 static void test_keys_are_walked_over_and_owners_found(void **unused)
 {
     uint64_t cursor = 0;
     uint64_t epoch;
+    struct fcap_bytes instance;
     char text[64];
     (void)unused;
     for (int i = 0; i < 2500; i++) {
@@ -156,12 +145,13 @@ static void test_keys_are_walked_over_and_owners_found(void **unused)
             fcap_redis_client_scan(client, fcap_bytes_of("k:*"), &cursor, count_key, NULL, &error));
     } while (cursor != 0);
     assert_true(visited >= 2500);
-    do_redis("SET fc:meta:p:one {one}");
-    do_redis("SET fc:meta:p:two:x {two}");
-    do_redis("SET fc:meta:q:one {q}");
-    visited = 0;
-    check(fcap_redis_client_owners(client, "p", count_owner, NULL, &error));
-    assert_int_equal(visited, 11);
+    assert_string_equal(redis_server_ask(&server, "SET fc:epoch:p:3:owner %s", "31 two:x"), "OK");
+    check(fcap_redis_client_owner(client, "p", 3, &epoch, &instance, &error));
+    assert_true(epoch == 31 && fcap_bytes_equal(instance, fcap_bytes_of("two:x")));
+    check(fcap_redis_client_owner(client, "p", 4, &epoch, &instance, &error));
+    assert_true(epoch == 0 && instance.data == NULL);
+    check(fcap_redis_client_owner(client, "q", 3, &epoch, &instance, &error));
+    assert_null(instance.data);
     check(fcap_redis_client_epoch(client, "p", 3, &epoch, &error));
     assert_true(epoch == 0);
     do_redis("SET fc:epoch:p:3 77");

@@ -1,5 +1,5 @@
 /* The seed port on the Redis in memory, beside the sinks of daemons: what they write and increment
- * is what it sees. Who stands in fc:meta is told by the test.
+ * is what it sees. Who has a gate open is told by the test.
  *
  * What must hold: a call is done as a whole or not at all, between two calls of anybody else.
  * Deterministic. Thread rule: one thread. */
@@ -15,14 +15,14 @@ enum { FAKE_SEED_PARTITIONS_MAX = 16 };
 struct fake_seed {
     struct fcap_seed port; /* first */
     /* Knobs; change them at any time. */
-    int64_t shown_until_ms[FAKE_SEED_PARTITIONS_MAX]; /* fc:meta names the partition until then */
+    int64_t shown_until_ms[FAKE_SEED_PARTITIONS_MAX]; /* the partition has an owner until then */
     int64_t look_cost_ms;                             /* what a look says that it took */
     uint32_t unavailable; /* in 1000: a call gives RETRY, half of these after it was done */
     /* Planted faults: what the port promises and a careless one would not do. */
     bool ignores_epoch;    /* writes whatever the epoch is */
     bool overwrites;       /* SET without NX */
     bool claims_nothing;   /* reads the epoch instead of incrementing it */
-    bool is_blind;         /* sees nobody in fc:meta */
+    bool is_blind;         /* sees no owner */
     bool ignores_identity; /* goes on with another Redis */
     /* Told before each transaction that writes. NULL: not wanted. */
     void (*transaction)(void *context, int32_t partition, const struct fcap_seed_key *keys,

@@ -413,7 +413,7 @@ static void test_each_part_of_the_fence_is_needed(void **state)
     (void)state;
     static const struct plant plants[] = {
         {.name = "the epoch is not compared", .ignores_epoch = true, .must_revive = true},
-        {.name = "fc:meta is not looked at", .is_blind = true, .must_revive = true},
+        {.name = "owners are not looked for", .is_blind = true, .must_revive = true},
         {.name = "the epoch is not incremented", .claims_nothing = true, .must_revive = true},
         {.name = "nothing is waited for", .ahead_ms = 3600000, .must_revive = true},
         {.name = "a stopped owner is not waited for", .forgets_session = true},

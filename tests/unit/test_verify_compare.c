@@ -1,4 +1,4 @@
-/* What `rebuild --verify` calls a difference, and whom fc:meta names. */
+/* What `rebuild --verify` calls a difference. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "commands/owners.h"
 #include "commands/verify_compare.h"
 
 #define T_MS    1700000000000LL
@@ -121,29 +120,12 @@ static void test_what_is_wanted_is_the_same_at_another_time(void **unused)
     fcap_buffer_done(&b);
 }
 
-static void test_whom_fc_meta_names(void **unused)
-{
-    struct fcap_bytes meta = fcap_bytes_of(
-        "{\"v\":1,\"at\":17,\"partitions\":12,\"tasks\":{\"5\":{\"epoch\":31,\"as_of\":1},"
-        "\"11\":{\"epoch\":2,\"ready\":[\"1\"]}}}");
-    uint64_t epoch;
-    (void)unused;
-    assert_true(fcap_owners_names(meta, 5, &epoch) && epoch == 31);
-    assert_true(fcap_owners_names(meta, 11, &epoch) && epoch == 2);
-    assert_false(fcap_owners_names(meta, 1, &epoch));
-    assert_false(fcap_owners_names(meta, 12, &epoch));
-    assert_false(fcap_owners_names(fcap_bytes_of("{\"v\":1,\"tasks\":{}}"), 5, &epoch));
-    assert_false(fcap_owners_names(fcap_bytes_of(""), 5, &epoch));
-    assert_true(fcap_owners_names(fcap_bytes_of("\"tasks\":{\"5\":{\"epoch\":"), 5, &epoch));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_expiry_and_absence),
         cmocka_unit_test(test_what_is_wanted_is_the_same_at_another_time),
-        cmocka_unit_test(test_whom_fc_meta_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
