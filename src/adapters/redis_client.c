@@ -1,4 +1,5 @@
 /* Connecting, pipelines, and which Redis this is. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,11 @@ enum fcap_status client_run(struct fcap_redis_client *client, struct fcap_error 
     while (client->reply_count < due) {
         void *reply = NULL;
         if (redisGetReply(client->context, &reply) != REDIS_OK || reply == NULL) {
-            return fcap_error_set(error, FCAP_UNAVAILABLE, "Redis: %s: %s",
-                                  client->commands[client->reply_count], client->context->errstr);
+            /* hiredis has no error of its own for a time-out. */
+            bool is_late = client->context->err == REDIS_ERR_IO && errno == EAGAIN;
+            return fcap_error_set(
+                error, FCAP_UNAVAILABLE, "Redis: %s: %s", client->commands[client->reply_count],
+                is_late ? "no answer within redis.command_timeout" : client->context->errstr);
         }
         client->replies[client->reply_count++] = reply;
     }

@@ -350,6 +350,17 @@ static void test_a_refusal_names_its_cure(void **unused)
     assert_non_null(strstr(error.text, "redis.password"));
 }
 
+static void test_a_redis_that_stands_still_is_not_waited_for_long(void **unused)
+{
+    int64_t now_ms = 0;
+    (void)unused;
+    redis_server_freeze(&server);
+    enum fcap_status status = fcap_redis_client_time(client, &now_ms, &error);
+    redis_server_thaw(&server);
+    assert_int_equal(status, FCAP_UNAVAILABLE);
+    assert_string_equal(error.text, "Redis: TIME: no answer within redis.command_timeout");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +377,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_the_account_may_not_do_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_refusal_names_its_cure, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_redis_that_stands_still_is_not_waited_for_long,
+                                        setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
