@@ -1,8 +1,10 @@
 /* What may happen to a topic while `fcapd backfill` reads it: it is created anew, gets partitions,
- * loses its begin, or a partition falls silent. Each job has a topic and a Redis of its own. */
+ * loses its begin, or a partition falls silent or has no leader. Each job has a topic and a Redis
+ * of its own. */
 #include "backfill_job.h"
 
 #include "lab/lab.h"
+#include "lab/mock_kafka.h"
 #include "lib/kafka_proxy.h"
 
 #include <inttypes.h>
@@ -17,6 +19,7 @@
 
 #define PARTITIONS 3
 #define RECORDS    60000 /* more than the client fetches ahead */
+#define FEW        10000 /* a partition of the mock cluster has room for 5 MiB */
 #define LARGE      "\"pad\":\"%0400d\","
 #define HOUR_MS    ((int64_t)3600 * 1000)
 
@@ -38,9 +41,9 @@ static char sets[JOBS][2][256];
 static struct kafka_proxy *proxies[JOBS];
 
 /* Users r0, r1, ... of partition 0, 1, ...: each event is of the last half hour. */
-static void produce(const char *topic, int count, const char *ad)
+static void produce(const char *brokers, const char *topic, int count, const char *ad)
 {
-    struct kafka_producer *producer = kafka_producer_open(kafka_test_brokers(), topic, NULL, NULL);
+    struct kafka_producer *producer = kafka_producer_open(brokers, topic, NULL, NULL);
     int64_t now_ms = lab_wall_ms();
     for (int i = 0; i < count; i++) {
         char value[600];
@@ -77,7 +80,7 @@ static void create_anew(const char *topic, int count)
         lab_pause_ms(50);
     }
     make_topic(topic);
-    produce(topic, count, "other");
+    produce(kafka_test_brokers(), topic, count, "other");
 }
 
 /* Starts them all, each on RECORDS events; they stand still when some have been read. */
@@ -86,7 +89,7 @@ static void start_jobs(void)
     for (size_t i = 0; i < JOBS; i++) {
         (void)snprintf(topics[i], sizeof topics[i], "%s", kafka_unique("backfilled"));
         make_topic(topics[i]);
-        produce(topics[i], RECORDS, "ad");
+        produce(kafka_test_brokers(), topics[i], RECORDS, "ad");
         proxies[i] = i < JOB_SILENT ? NULL : kafka_proxy_start(kafka_test_brokers());
         (void)snprintf(sets[i][0], sizeof sets[i][0], "kafka.topic=%s", topics[i]);
         (void)snprintf(sets[i][1], sizeof sets[i][1], "kafka.brokers=%s",
@@ -173,6 +176,34 @@ static void test_a_topic_that_changes_while_it_is_read(void **unused)
     print_message("result: backfill: %d topics changed while they were read\n", JOBS);
 }
 
+/* The mock cluster: one broker leads every partition, or nobody does. */
+static void test_a_partition_without_a_leader_is_waited_for(void **unused)
+{
+    (void)unused;
+    struct mock_kafka *mock = mock_kafka_start();
+    struct backfill_job *job = &jobs[0];
+    mock_kafka_create_topic(mock, "led", PARTITIONS);
+    produce(mock_kafka_address(mock), "led", PARTITIONS * FEW, "ad");
+    (void)snprintf(sets[0][0], sizeof sets[0][0], "kafka.brokers=%s", mock_kafka_address(mock));
+    *job = (struct backfill_job){.stop_at = "backfill_spilled:1", /* Little has been fetched. */
+                                 .arguments = {"--set", sets[0][0], "--set", "kafka.topic=led",
+                                               "--set", "kafka.start=earliest", "--set",
+                                               "memory.kafka_queues=1MiB", "--set",
+                                               "memory.block_cache=8MiB"}};
+    backfill_job_init(job);
+    backfill_job_start(job, &live, 0);
+    backfill_job_await_stop(job);
+    mock_kafka_set_leader(mock, "led", 1, -1);
+    backfill_job_continue(job, 0);
+    backfill_job_await_text(job, "waits for Kafka: partition 1 stands at offset ");
+    mock_kafka_set_leader(mock, "led", 1, 1);
+    backfill_job_ends(job, 0);
+    value_is(job, "fc:{r0}:1h", FEW);
+    value_is(job, "fc:{r1}:1h", FEW);
+    value_is(job, "fc:{r2}:1d", FEW);
+    mock_kafka_stop(mock);
+}
+
 static int setup(void **unused)
 {
     (void)unused;
@@ -185,7 +216,9 @@ static int teardown(void **unused)
     (void)unused;
     for (size_t i = 0; i < JOBS; i++) {
         backfill_job_done(&jobs[i]);
+        jobs[i] = (struct backfill_job){.pid = 0};
         kafka_proxy_stop(proxies[i]);
+        proxies[i] = NULL;
     }
     live_done(&live);
     return 0;
@@ -195,6 +228,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_topic_that_changes_while_it_is_read, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_partition_without_a_leader_is_waited_for, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
