@@ -1,6 +1,10 @@
 /* A blocking client of one Redis, for commands that do nothing else meanwhile: it reads keys with
  * their expiry, asks who owns partitions, and gives a sink whose writes are fenced.
  *
+ * It does nothing that it was not asked for. The sink's connection (fcap/seed_redis.h lends it)
+ * tries every command on keys of its own, makes fc:id and closes connections of its name, before it
+ * is ready: `rebuild --verify` is to change nothing, and may read a replica.
+ *
  * Each call waits at most redis.command_timeout for each answer. UNAVAILABLE: no answer, the
  * connection is dead. REFUSED: the server says no, in its own words; for each the error names the
  * command. Thread rule: one thread. */

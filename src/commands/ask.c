@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define ANSWER_S     15
-#define AGAIN_MS     200 /* between two requests while workers are busy */
-#define ANSWER_BYTES ((size_t)64 * 1024 * 1024)
+#define AGAIN_MS     200                         /* between two requests while workers are busy */
+#define ANSWER_BYTES ((size_t)512 * 1024 * 1024) /* one user of 16 windows may have half of it */
 
 void fcap_ask_escape(struct fcap_buffer *buffer, const char *text)
 {

@@ -169,7 +169,7 @@ static int rebuild_running(const struct fcap_rebuild_job *job)
         fcap_ask_post(job->config, (const char *)path.data, &code, &body, &error);
     if (status != FCAP_OK || code != 202) {
         exit_code = complain("the state is in use by a running daemon, which must be asked over "
-                             "HTTP",
+                             "HTTP, or by another command",
                              code, status, &error, &body);
     } else {
         const struct left begun = count_left(&body);

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_USERS 512
+#define PAGE_USERS   512
+#define ANSWER_BYTES ((int64_t)8 * 1024 * 1024) /* about; of one request for users */
 
 struct fcap_verify_source {
     const struct fcap_config *config;
@@ -188,25 +189,49 @@ enum fcap_status fcap_verify_source_page(struct fcap_verify_source *source, int3
     return status;
 }
 
-enum fcap_status fcap_verify_source_users(struct fcap_verify_source *source,
-                                          struct fcap_bytes users, struct fcap_buffer *blocks,
-                                          struct fcap_error *error)
+/* So many users' values are a few MiB, however large they may be. */
+static size_t users_max(const struct fcap_config *config)
+{
+    int64_t user_bytes = config->limits.value_bytes * (int64_t)config->windows_count;
+    return user_bytes >= ANSWER_BYTES ? 1 : (size_t)(ANSWER_BYTES / user_bytes);
+}
+
+/* Some users at a time, from a running daemon. */
+static enum fcap_status ask_for_users(const struct fcap_verify_source *source,
+                                      struct fcap_bytes users, struct fcap_buffer *blocks,
+                                      struct fcap_error *error)
 {
     struct fcap_buffer path = {0};
     struct fcap_reader reader = fcap_reader_of(users);
     enum fcap_status status = FCAP_OK;
-    if (source->is_running) {
+    while (fcap_reader_left(&reader) > 0 && status == FCAP_OK) {
+        const uint8_t *first = reader.at;
+        for (size_t i = 0; i < users_max(source->config) && fcap_reader_left(&reader) > 0; i++) {
+            (void)fcap_reader_take(&reader, fcap_reader_be16(&reader));
+        }
+        fcap_buffer_clear(&path);
         fcap_buffer_put_text(&path, "/values?users=");
-        put_hex(&path, users);
-        status = users.size == 0 ? FCAP_OK : ask(source, &path, blocks, error);
+        put_hex(&path, (struct fcap_bytes){first, (size_t)(reader.at - first)});
+        status = ask(source, &path, blocks, error);
     }
-    while (!source->is_running && fcap_reader_left(&reader) > 0) {
+    fcap_buffer_done(&path);
+    return status;
+}
+
+enum fcap_status fcap_verify_source_users(struct fcap_verify_source *source,
+                                          struct fcap_bytes users, struct fcap_buffer *blocks,
+                                          struct fcap_error *error)
+{
+    struct fcap_reader reader = fcap_reader_of(users);
+    if (source->is_running) {
+        return ask_for_users(source, users, blocks, error);
+    }
+    while (fcap_reader_left(&reader) > 0) {
         struct fcap_bytes user = fcap_reader_take(&reader, fcap_reader_be16(&reader));
         for (size_t i = 0; i < source->count; i++) {
             (void)fcap_pipeline_values_user(source->pipeline, source->partitions[i], user,
                                             blocks); /* Perhaps another partition's. */
         }
     }
-    fcap_buffer_done(&path);
-    return status;
+    return FCAP_OK;
 }

@@ -132,21 +132,36 @@ static void put_entry(struct fcap_task *task, const struct fcap_user *user, stru
     }
 }
 
-/* The users whose hash lies in a range wide enough for some times `users_max` of them (each block
- * looks at the whole cache), as far as a scan of the store may not meet them. */
-static void put_cached(struct fcap_task *task, uint64_t from, size_t users_max,
-                       struct fcap_buffer *next, struct fcap_buffer *entries)
+/* The users whose hash lies from `from` to `to`. False: they are more than a block takes, and not
+ * all were put. */
+static bool put_range(struct fcap_task *task, uint64_t from, uint64_t to,
+                      struct fcap_buffer *entries)
 {
     const struct fcap_cache *cache = &task->pipeline->cache;
-    uint64_t width = UINT64_MAX / (task->pipeline->dirty_count / (users_max * 4) + 1);
-    uint64_t to = UINT64_MAX - from < width ? UINT64_MAX : from + width;
     for (size_t i = 0; i < cache->slot_count; i++) {
         const struct fcap_user *user = cache->slots[i].user;
         uint64_t hash = cache->slots[i].hash;
         if (user != NULL && user->task == task && hash >= from && hash <= to &&
             ((user->stamp == 0 && user->dirty_round != 0) || user->encoded_round != 0)) {
+            if (entries->size >= BLOCK_BYTES && to > from) {
+                return false;
+            }
             put_entry(task, user, fcap_user_id(user), entries);
         }
+    }
+    return true;
+}
+
+/* The users whose hash lies in a range wide enough for some times `users_max` of them (each block
+ * looks at the whole cache), as far as a scan of the store may not meet them. */
+static void put_cached(struct fcap_task *task, uint64_t from, size_t users_max,
+                       struct fcap_buffer *next, struct fcap_buffer *entries)
+{
+    uint64_t width = UINT64_MAX / (task->pipeline->dirty_count / (users_max * 4) + 1);
+    uint64_t to = UINT64_MAX - from < width ? UINT64_MAX : from + width;
+    while (!put_range(task, from, to, entries)) {
+        to = from + (to - from) / 4; /* Large users: the others come in the next block. */
+        fcap_buffer_clear(entries);
     }
     if (to < UINT64_MAX) {
         fcap_buffer_put_u8(next, CURSOR_CACHED);

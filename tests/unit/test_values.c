@@ -237,6 +237,52 @@ static void test_every_user_is_in_some_block_stored_or_not(void **unused)
     world.redis.down = false;
 }
 
+/* Users that are not stored yet are found by their hash: a block of large ones was as large as all
+ * of them together. */
+static void test_blocks_of_large_users_are_bounded(void **unused)
+{
+    enum { LARGE = 300, ID_BYTES = 4000, BOUND = (1 << 20) + 4 * ID_BYTES };
+    struct fcap_buffer after = {0};
+    struct fcap_buffer block = {0};
+    size_t users = 0;
+    size_t blocks = 0;
+    (void)unused;
+    start();
+    rest();
+    for (int i = 0; i < LARGE; i++) {
+        char id[ID_BYTES + 1];
+        memset(id, 'x', ID_BYTES);
+        id[ID_BYTES] = '\0';
+        (void)snprintf(id, sizeof id, "%03d", i);
+        id[3] = 'x';
+        pipeline_world_add(0, id, "v", NOW_MS);
+    }
+    rest();
+    for (bool is_last = false; !is_last; blocks++) {
+        struct fcap_values values;
+        struct fcap_values_entry entry;
+        fcap_buffer_clear(&block);
+        assert_true(
+            fcap_pipeline_values(world.pipeline, 0, fcap_buffer_bytes(&after), 512, &block));
+        assert_true(block.size <= BOUND);
+        struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&block));
+        assert_true(fcap_values_read(&reader, &values));
+        while (fcap_values_next(&values, &entry)) {
+            struct fcap_values_window window;
+            fcap_values_next_window(&values, &window);
+            assert_int_equal(entry.user.size, ID_BYTES);
+            users++;
+        }
+        is_last = values.next.size == 0;
+        fcap_buffer_clear(&after);
+        fcap_buffer_put_bytes(&after, values.next);
+    }
+    assert_int_equal(users, LARGE);
+    assert_true(blocks > 3);
+    fcap_buffer_done(&after);
+    fcap_buffer_done(&block);
+}
+
 static void test_a_user_without_counts_is_not_known(void **unused)
 {
     struct fcap_buffer block = {0};
@@ -373,6 +419,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_block_is_as_documented, setup,
                                         pipeline_world_teardown),
         cmocka_unit_test_setup_teardown(test_a_damaged_block_is_noticed, setup,
+                                        pipeline_world_teardown),
+        cmocka_unit_test_setup_teardown(test_blocks_of_large_users_are_bounded, setup,
                                         pipeline_world_teardown),
         cmocka_unit_test_setup_teardown(test_every_user_is_in_some_block_stored_or_not, setup,
                                         pipeline_world_teardown),
