@@ -125,7 +125,9 @@ static enum fcap_status explain_away(struct fcap_seed_redis *seed)
         return refuse_cluster(seed);
     }
     enum fcap_status status = !seed->was_ready && is_hopeless(now) ? FCAP_CONFIG : FCAP_UNAVAILABLE;
-    const char *text = now->error_text[0] == '\0' ? "no connection yet" : now->error_text;
+    if (now->error == FCAP_SINK_REDIS_ERROR_NONE) {
+        return fcap_error_set(&seed->error, status, "redis: no answer yet");
+    }
     if (now->error == FCAP_SINK_REDIS_ERROR_PROBE) {
         for (size_t i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
             if ((now->refused_needs >> i & 1) != 0) {
@@ -137,7 +139,7 @@ static enum fcap_status explain_away(struct fcap_seed_redis *seed)
             }
         }
     }
-    return fcap_error_set(&seed->error, status, "redis: %s (%s)", text,
+    return fcap_error_set(&seed->error, status, "redis: %s (%s)", now->error_text,
                           fcap_sink_redis_error_cure(now->error));
 }
 

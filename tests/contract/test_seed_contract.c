@@ -305,6 +305,21 @@ static void test_it_can_be_stopped_while_it_waits(void **unused)
     assert_int_equal(look_until(FCAP_CLASS_NONE), FCAP_OK);
 }
 
+static void test_a_redis_that_has_not_answered_yet_is_called_so(void **unused)
+{
+    (void)unused;
+    struct fcap_seed_time time;
+    bool open[1];
+    fcap_seed_redis_close(seed);
+    redis_server_freeze(&server);
+    open_seed(NULL, NULL, 10 * 60 * 1000);
+    struct fcap_seed *port = fcap_seed_redis_port(seed);
+    enum fcap_status status = port->ops->look(port, 1, open, &time);
+    redis_server_thaw(&server);
+    assert_int_equal(status, FCAP_UNAVAILABLE);
+    assert_string_equal(fcap_seed_redis_error(seed), "redis: no answer yet");
+}
+
 static void test_memory_that_is_full_is_waited_for(void **unused)
 {
     (void)unused;
@@ -396,9 +411,13 @@ int main(void)
         .now_ms = lab_wall_ms,
     };
     const struct CMUnitTest tests[] = {
-        REAL(test_owners_of_many_partitions),        REAL(test_a_lost_answer_is_counted_once),
-        REAL(test_it_can_be_stopped_while_it_waits), REAL(test_memory_that_is_full_is_waited_for),
-        REAL(test_a_missing_right_is_named),         REAL(test_a_cluster_is_refused),
+        REAL(test_owners_of_many_partitions),
+        REAL(test_a_lost_answer_is_counted_once),
+        REAL(test_it_can_be_stopped_while_it_waits),
+        REAL(test_a_redis_that_has_not_answered_yet_is_called_so),
+        REAL(test_memory_that_is_full_is_waited_for),
+        REAL(test_a_missing_right_is_named),
+        REAL(test_a_cluster_is_refused),
     };
     int failed = seed_contract_run(&fake_world);
     failed += seed_contract_run(&real_world);
