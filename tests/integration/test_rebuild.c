@@ -5,6 +5,7 @@
 #include "lab/claims.h"
 #include "lab/lab.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -344,6 +346,70 @@ static void test_a_stopped_daemon(void **unused)
     stop();
 }
 
+/* Starts the command; what it says goes into `output`. */
+static pid_t start_the_command(const char *output)
+{
+    char config[128];
+    (void)snprintf(config, sizeof config, "%s/fcapd.yaml", fixture.process.directory);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int file = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(file, STDOUT_FILENO);
+        (void)dup2(file, STDERR_FILENO);
+        (void)execl(FCAPD_PROGRAM, "fcapd", "rebuild", "-c", config, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static bool has_said(const char *output, const char *text)
+{
+    char said[8192];
+    FILE *file = fopen(output, "r");
+    size_t size = file == NULL ? 0 : fread(said, 1, sizeof said - 1, file);
+    said[size] = '\0';
+    if (file != NULL) {
+        (void)fclose(file); /* Only read. */
+    }
+    return strstr(said, text) != NULL;
+}
+
+/* What has gone has nothing left to be written, and was called done. */
+static void test_a_daemon_that_stops_in_the_middle(void **unused)
+{
+    char output[128];
+    int status;
+    (void)unused;
+    (void)snprintf(output, sizeof output, "%s/said", fixture.process.directory);
+    start();
+    load(500);
+    redis("CLIENT PAUSE 600000 WRITE", "OK");
+    pid_t pid = start_the_command(output);
+    int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
+    while (!has_said(output, "begun: ")) {
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        lab_pause_ms(20);
+    }
+    daemon_process_signal(&fixture.process, SIGTERM);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), TEMPORARY);
+    assert_true(has_said(output, " in the middle of it"));
+    assert_false(has_said(output, "done: "));
+    (void)daemon_process_wait(&fixture.process, STOP_MS); /* Redis did not take everything. */
+    redis("CLIENT UNPAUSE", "OK");
+    start(); /* Goes on with it. */
+    int code;
+    do {
+        assert_true(lab_monotonic_ms() < deadline_ms + START_MS);
+        code = daemon_process_command(&fixture.process, "rebuild", verify, NULL);
+    } while (code == TEMPORARY);
+    assert_int_equal(code, 0);
+    stop();
+}
+
 static void await_file(const char *path)
 {
     int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
@@ -468,6 +534,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_running_daemon, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stopped_daemon, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_daemon_without_partitions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_daemon_that_stops_in_the_middle, setup, teardown),
     };
     const struct CMUnitTest more[] = {
         /* Each takes some starts. */
