@@ -327,7 +327,7 @@ static void test_one_wave_of_refusals_is_one_pause(void **unused)
     atomic_store(&f->fake.error, NULL);
     int64_t start_ms = lab_monotonic_ms();
     sink_driver_set(&f->driver, "k", "v");
-    assert_true(lab_monotonic_ms() - start_ms < 1000);
+    assert_true(lab_monotonic_ms() - start_ms < 5000);
 }
 
 static void test_errors_are_classified_by_their_whole_word(void **unused)
