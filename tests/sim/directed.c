@@ -256,6 +256,36 @@ static void judge_again(struct sim_world *world)
     serve(world, 4 * TICK_MS); /* Soon enough to refuse it. */
 }
 
+/* A machine loses its newest commits just after timers were dropped, and retention has taken what
+ * they could be made of again. */
+static void lose_commits(struct sim_world *world)
+{
+    struct fake_store *store = world->processes[0].store;
+    struct fcap_task_report report;
+    world->wanted[0] = 0;
+    start(world);
+    add(world, SIM_EVENT, 0, 0, 2 * SESSION_MS - LENGTH_MS);
+    add(world, SIM_EVENT, 0, 1, 0);
+    add(world, SIM_EVENT, 1, 0, 0);
+    rest(world);
+    fake_topic_trim(&world->topic, 0, 2);
+    for (int i = 0; i < 500 && fake_store_counts(store).timers_dropped == 0; i++) {
+        serve(world, TICK_MS);
+    }
+    if (fake_store_counts(store).timers_dropped == 0) {
+        sim_fail(world, "the story goes otherwise: nothing was dropped");
+    }
+    size_t unsynced = fake_store_unsynced(store);
+    sim_crash(world, 0, unsynced < 5 ? unsynced : 5);
+    sim_start_process(world, 0);
+    world->wanted[0] = 0;
+    serve(world, SESSION_MS / 2);
+    expect_gate(world, 0, 0);
+    if (sim_report(&world->workers[0], 0, &report) && (report.ready_mask & 1) == 0) {
+        sim_fail(world, "a state was discarded that nothing can replace");
+    }
+}
+
 /* --- logs --- */
 
 /* Retention took an event that counts, and left nothing that tells when. */
@@ -396,6 +426,7 @@ static const struct {
     {"and its successor was restarted", wake_up_after_restart},
     {"an old owner was showing everything", wake_up_showing_all},
     {"a record is judged again", judge_again},
+    {"commits lost behind timers that were dropped", lose_commits},
     {"a cut log whose timestamps lie", cut_log},
     {"a cut log that begins without an event", cut_log_to_junk},
     {"an erasure where the window is held back", erase_held_back},

@@ -498,7 +498,8 @@ void sim_check_commit(struct sim_world *world, int process, const struct fcap_ba
 void sim_check_state(struct sim_worker *worker, int user);
 void sim_check_claims(struct sim_worker *worker);
 /* Clocks of another process let it count what this state had refused as future before it got the
- * partition (again): nothing of such a user is known here, and the key stays until its PXAT. */
+ * partition (again), or would have refused where it left it out when it began: nothing of such a
+ * user is known here, and the key stays until its PXAT. */
 bool sim_is_refused(struct sim_worker *worker, int user, size_t window, int64_t pxat_ms);
 void sim_check_rest(struct sim_world *world, enum sim_check check);
 bool sim_counts_equal(const struct sim_counts *a, const struct sim_counts *b);

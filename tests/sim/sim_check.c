@@ -377,9 +377,11 @@ bool sim_is_refused(struct sim_worker *worker, int user, size_t window, int64_t 
     int64_t newest = pxat_ms + 1 - world->settings.windows[window].length_ms;
     for (size_t i = 0; i < mine->count && world->plan.processes > 1; i++) {
         size_t noted = (size_t)mine->offsets[i];
-        if (mine->offsets[i] < worker->tasks[partition].began && noted < lineage->capacity &&
-            lineage->decisions[noted] == SIM_REFUSED &&
-            world->logs[partition].records[noted].time_ms == newest) {
+        bool was_refused = mine->offsets[i] < worker->tasks[partition].began &&
+                           noted < lineage->capacity && lineage->decisions[noted] == SIM_REFUSED;
+        bool would_be = mine->offsets[i] < lineage->start &&
+                        newest > lineage->begun_ms + world->settings.future_skew_ms;
+        if ((was_refused || would_be) && world->logs[partition].records[noted].time_ms == newest) {
             return true;
         }
     }
