@@ -44,11 +44,21 @@ static bool is_named(struct fcap_bytes name, const char *text)
     return fcap_bytes_equal(name, fcap_bytes_of(text));
 }
 
-enum fcap_status store_raw_options_check(const char *text, struct fcap_error *error)
+/* A log is read up to its first damage, and nothing behind it. */
+static bool keeps_order(struct fcap_bytes recovery_mode)
+{
+    return is_named(recovery_mode, "kPointInTimeRecovery") ||
+           is_named(recovery_mode, "kAbsoluteConsistency");
+}
+
+static enum fcap_status check_raw_name(struct fcap_bytes name, struct fcap_error *error)
 {
     static const char ignored[] = "RocksDB accepts it from text and ignores it";
     static const char ours[] = "the store sets it by itself; another value would break it";
     static const char setting[] = "use the setting of its own";
+    static const char family[] =
+        "it adds a family of RocksDB's own, and the state would be refused";
+    static const char moment[] = "a scan would not show one moment any more";
     static const struct {
         const char *name;
         const char *why;
@@ -77,11 +87,24 @@ enum fcap_status store_raw_options_check(const char *text, struct fcap_error *er
         {"unordered_write", ours},
         {"memtable_insert_with_hint_prefix_extractor", ours},
         {"best_efforts_recovery", ours},
+        {"persist_stats_to_disk", family},
+        {"inplace_update_support", moment},
         {"rate_limiter_bytes_per_sec", setting},
         {"rate_limiter", setting},
         {"block_cache", setting},
         {"no_block_cache", ours},
     };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (is_named(name, refused[i].name)) {
+            return fcap_error_set(error, FCAP_CONFIG, "`%s` cannot be set here: %s",
+                                  refused[i].name, refused[i].why);
+        }
+    }
+    return FCAP_OK;
+}
+
+enum fcap_status store_raw_options_check(const char *text, struct fcap_error *error)
+{
     struct fcap_bytes name;
     struct fcap_bytes value;
     while (store_raw_options_next(&text, &name, &value)) {
@@ -89,16 +112,21 @@ enum fcap_status store_raw_options_check(const char *text, struct fcap_error *er
             return fcap_error_set(error, FCAP_CONFIG, "`%.*s`: expected name=value", (int)name.size,
                                   (const char *)name.data);
         }
-        for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-            if (is_named(name, refused[i].name)) {
-                return fcap_error_set(error, FCAP_CONFIG, "`%s` cannot be set here: %s",
-                                      refused[i].name, refused[i].why);
-            }
+        enum fcap_status status = check_raw_name(name, error);
+        if (status != FCAP_OK) {
+            return status;
+        }
+        if (is_named(name, "wal_recovery_mode") && !keeps_order(value)) {
+            return fcap_error_set(error, FCAP_CONFIG,
+                                  "`wal_recovery_mode=%.*s` cannot be set here: it leaves commits "
+                                  "out and keeps later ones; use kPointInTimeRecovery or "
+                                  "kAbsoluteConsistency",
+                                  (int)value.size, (const char *)value.data);
         }
         if (value.data[0] == '{' && value.size >= 2) {
             char *inner = strndup((const char *)value.data + 1, value.size - 2);
             FCAP_ASSERT(inner != NULL);
-            enum fcap_status status = store_raw_options_check(inner, error);
+            status = store_raw_options_check(inner, error);
             free(inner);
             if (status != FCAP_OK) {
                 return status;

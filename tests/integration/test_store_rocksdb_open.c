@@ -414,6 +414,10 @@ static void options_are_in_force_or_refused(void **state)
         {"max_background_jobs", "name=value"},
         {"write_buffer_size=1", "write_buffer_size"}, /* RocksDB makes it 64 KB, silently. */
         {"arena_block_size=3", "arena_block_size"},
+        {"persist_stats_to_disk=true", "family"},
+        {"inplace_update_support=true", "one moment"},
+        {"wal_recovery_mode=kSkipAnyCorruptedRecords", "leaves commits out"},
+        {"wal_recovery_mode=kTolerateCorruptedTailRecords", "leaves commits out"},
     };
     settings->families[FCAP_FAMILY_TIMERS].options = NULL;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -427,7 +431,33 @@ static void options_are_in_force_or_refused(void **state)
     settings->families[FCAP_FAMILY_ADS].write_buffer_bytes = 1000;
     help_refused(settings, FCAP_CONFIG, "write_buffer_size", "1000");
     settings->families[FCAP_FAMILY_ADS].write_buffer_bytes = 1 << 20;
+}
+
+/* What RocksDB changes or forbids without the log, or what would lose commits then. */
+static void options_are_refused_without_log(void **state)
+{
+    (void)state;
+    struct fcap_store_settings *settings = &fixture.settings;
+    static const struct {
+        const char *options;
+        const char *says;
+    } refused_without_log[] = {
+        {"min_write_buffer_number_to_merge=2", "min_write_buffer_number_to_merge"},
+        {"recycle_log_file_num=4", "recycle_log_file_num"},
+        {"enable_pipelined_write=true", "enable_pipelined_write"},
+        {"avoid_flush_during_shutdown=true", "avoid_flush_during_shutdown"},
+        {"ttl=90000; avoid_flush_during_shutdown = 1", "lose the commits"},
+    };
+    settings->options = "avoid_flush_during_shutdown=true"; /* The log keeps them. */
+    fcap_store_rocksdb_close(help_open(settings));
     settings->wal = false;
+    for (size_t i = 0; i < sizeof refused_without_log / sizeof refused_without_log[0]; i++) {
+        settings->options = refused_without_log[i].options;
+        help_refused(settings, FCAP_CONFIG, refused_without_log[i].says, NULL);
+    }
+    settings->options = "avoid_flush_during_shutdown=false";
+    fcap_store_rocksdb_close(help_open(settings));
+    settings->options = NULL;
     settings->families[FCAP_FAMILY_ADS].write_buffers_merge = 2;
     help_refused(settings, FCAP_CONFIG, "ads", "wal: off");
     settings->families[FCAP_FAMILY_ADS].write_buffers_merge = 1;
@@ -557,6 +587,7 @@ int main(int argc, char **argv)
         TEST(damaged_blocks_are_told_when_read),
         TEST(places_that_cannot_be_written_are_told),
         TEST(options_are_in_force_or_refused),
+        TEST(options_are_refused_without_log),
         TEST(every_setting_reaches_rocksdb),
         TEST(open_files_stay_below_the_process_limit),
         TEST(nothing_is_written_but_the_state),
