@@ -9,7 +9,8 @@
  * are told in `error` (may be NULL) with the object's place and the system's words.
  *
  * UNAVAILABLE and NO_SPACE: the place is away or full, try again later; IO: it fails in some other
- * way, and may be well again later, too: callers keep trying, and nobody exits for it.
+ * way, and may be well again later, too: callers keep trying, and nobody exits for it. A call takes
+ * as long as the volume does, which may be for ever.
  *
  * Thread rule: any number of threads at once; one writer or lock belongs to one thread at a time.
  */
@@ -42,8 +43,7 @@ struct fcap_objects_ops {
     /* Appends. After a failure only abandon() is left. */
     enum fcap_status (*write)(struct fcap_objects *objects, struct fcap_object_writer *writer,
                               struct fcap_bytes bytes, struct fcap_error *error);
-    /* Makes it durable and visible. LOCKED: the name exists already, made by somebody else, or a
-     * lock on the name's prefix that this process held was lost and somebody else has it now.
+    /* Makes it durable and visible. LOCKED: the name exists already, made by somebody else.
      * Whatever is returned, the writer is gone; when it is not OK, the object may have become
      * visible all the same (a failure after the last step) and is whole then. */
     enum fcap_status (*finish)(struct fcap_objects *objects, struct fcap_object_writer *writer,
@@ -58,7 +58,7 @@ struct fcap_objects_ops {
      * call. */
     enum fcap_status (*list)(struct fcap_objects *objects, const char *prefix,
                              fcap_object_visitor visitor, void *context, struct fcap_error *error);
-    /* OK also when there is none. */
+    /* OK also when there is none. When the machine ends, it may be there again. */
     enum fcap_status (*remove)(struct fcap_objects *objects, const char *name,
                                struct fcap_error *error);
     /* Removes what writers have left behind below `prefix` ("" or a name with a '/' behind it);
@@ -67,7 +67,8 @@ struct fcap_objects_ops {
                               struct fcap_error *error);
     /* Exclusive, for `prefix` (as above). LOCKED: the error names the holder, as `holder` told it.
      * A lock that is lost although its process lives (another volume in the old one's place) is
-     * taken anew by begin() and finish() below it. */
+     * taken anew by what changes something below it: begin(), finish(), remove(), sweep(); these
+     * give LOCKED when somebody else has it. */
     enum fcap_status (*lock)(struct fcap_objects *objects, const char *prefix, const char *holder,
                              struct fcap_object_lock **ret_lock, struct fcap_error *error);
     /* NULL is fine. */

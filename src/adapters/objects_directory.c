@@ -249,13 +249,16 @@ static enum fcap_status remove_object(struct fcap_objects *port, const char *nam
     if (status != FCAP_OK) {
         return status;
     }
-    int folder = objects_folder(root, name, OBJECTS_FOLDER_FIND, &last);
-    int code = folder >= 0 && unlinkat(folder, last, 0) == 0 ? 0 : errno;
-    if (code != 0 && !is_absent(code)) {
-        status = objects_fail(directory, name, "remove it", code, error);
-    }
-    if (folder >= 0) {
-        (void)close(folder); /* Only read. */
+    status = objects_locks_stand(directory, root, name, error);
+    if (status == FCAP_OK) {
+        int folder = objects_folder(root, name, OBJECTS_FOLDER_FIND, &last);
+        int code = folder >= 0 && unlinkat(folder, last, 0) == 0 ? 0 : errno;
+        if (code != 0 && !is_absent(code)) {
+            status = objects_fail(directory, name, "remove it", code, error);
+        }
+        if (folder >= 0) {
+            (void)close(folder); /* Only read. */
+        }
     }
     (void)close(root); /* Only read. */
     return status;
@@ -314,20 +317,21 @@ static enum fcap_status visit_entry(struct walk *walk, int folder, const char *p
     if (size < 0 || (size_t)size >= sizeof name - 1 || !fcap_object_name_is_valid(name)) {
         return FCAP_OK; /* Hidden, or nobody's object. */
     }
+    bool is_below = begins(name, walk->prefix);
+    if (!is_below && !begins(walk->prefix, name)) {
+        return FCAP_OK; /* Nor a folder on the way. */
+    }
     if (fstatat(folder, entry, &info, AT_SYMLINK_NOFOLLOW) != 0) {
         return errno == ENOENT /* It has just been removed. */
                    ? FCAP_OK
                    : objects_fail(walk->directory, name, "look at it", errno, walk->error);
     }
-    if (S_ISREG(info.st_mode) && !walk->is_sweep && begins(name, walk->prefix)) {
+    if (S_ISREG(info.st_mode) && !walk->is_sweep && is_below) {
         add(walk, name, (uint64_t)info.st_size);
-    }
-    if (!S_ISDIR(info.st_mode)) {
-        return FCAP_OK;
     }
     name[size] = '/';
     name[size + 1] = '\0';
-    if (!begins(name, walk->prefix) && !begins(walk->prefix, name)) {
+    if (!S_ISDIR(info.st_mode) || (!is_below && !begins(walk->prefix, name))) {
         return FCAP_OK;
     }
     int next = openat(folder, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -367,6 +371,12 @@ static enum fcap_status walk_all(struct walk *walk)
 {
     int root;
     enum fcap_status status = objects_root(walk->directory, &root, walk->error);
+    if (status == FCAP_OK && walk->is_sweep) {
+        status = objects_locks_stand(walk->directory, root, walk->prefix, walk->error);
+        if (status != FCAP_OK) {
+            (void)close(root); /* Only read. */
+        }
+    }
     return status == FCAP_OK ? walk_folder(walk, root, "") : status;
 }
 

@@ -72,7 +72,8 @@ enum fcap_status objects_lock(struct fcap_objects *port, const char *prefix, con
                               struct fcap_object_lock **ret_lock, struct fcap_error *error);
 void objects_unlock(struct fcap_objects *port, struct fcap_object_lock *lock);
 
-/* Sees that the locks held on prefixes of `name` still stand, and takes lost ones anew. */
+/* Sees that the locks held on prefixes of `name`, and below it, still stand; takes lost ones anew.
+ */
 enum fcap_status objects_locks_stand(struct objects_directory *directory, int root,
                                      const char *name, struct fcap_error *error);
 

@@ -35,9 +35,14 @@ static bool is_same(int folder, int file)
            own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
-static enum fcap_status tell_holder(const struct objects_directory *directory, const char *prefix,
-                                    int file, struct fcap_error *error)
+/* Why flock() has failed, with `code`. */
+static enum fcap_status refuse(const struct objects_directory *directory, const char *prefix,
+                               int file, int code, struct fcap_error *error)
 {
+    if (code != EWOULDBLOCK) {
+        code = code == ENOSYS || code == EOPNOTSUPP ? ENOLCK : code;
+        return objects_fail(directory, prefix, "lock it", code, error);
+    }
     char holder[HOLDER_BYTES] = "";
     ssize_t size = pread(file, holder, sizeof holder - 1, 0);
     holder[size > 0 ? size : 0] = '\0';
@@ -73,11 +78,7 @@ static enum fcap_status acquire(const struct objects_directory *directory, int r
         if (file < 0) {
             status = objects_fail(directory, prefix, "open its lock", errno, error);
         } else if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-            status =
-                errno == EWOULDBLOCK
-                    ? tell_holder(directory, prefix, file, error)
-                    : objects_fail(directory, prefix, "lock it",
-                                   errno == ENOSYS || errno == EOPNOTSUPP ? ENOLCK : errno, error);
+            status = refuse(directory, prefix, file, errno, error);
         } else if (is_same(folder, file)) { /* Else it was removed meanwhile: once more. */
             write_holder(file, holder);
             *ret_file = file;
@@ -142,7 +143,9 @@ void objects_unlock(struct fcap_objects *port, struct fcap_object_lock *lock)
     free(lock);
 }
 
-/* One lock; its file is another volume's or was removed when the name leads elsewhere. */
+/* One lock. When the name leads elsewhere, its file is another volume's or was removed. It is asked
+ * for once more all the same: nothing for who has it, but a server of NFS may have given it to
+ * somebody else. */
 static enum fcap_status stand(const struct objects_directory *directory, int root,
                               struct fcap_object_lock *lock, struct fcap_error *error)
 {
@@ -153,7 +156,9 @@ static enum fcap_status stand(const struct objects_directory *directory, int roo
         (void)close(folder); /* Only read. */
     }
     if (stands) {
-        return FCAP_OK;
+        return flock(lock->file, LOCK_EX | LOCK_NB) == 0
+                   ? FCAP_OK
+                   : refuse(directory, lock->prefix, lock->file, errno, error);
     }
     int file;
     enum fcap_status status = acquire(directory, root, lock->prefix, lock->holder, &file, error);
@@ -171,7 +176,8 @@ enum fcap_status objects_locks_stand(struct objects_directory *directory, int ro
     (void)pthread_mutex_lock(&directory->mutex); /* Cannot fail: a plain mutex. */
     for (struct fcap_object_lock *lock = directory->locks; lock != NULL && status == FCAP_OK;
          lock = lock->next) {
-        if (strncmp(name, lock->prefix, strlen(lock->prefix)) == 0) {
+        size_t size = strlen(lock->prefix) < strlen(name) ? strlen(lock->prefix) : strlen(name);
+        if (strncmp(name, lock->prefix, size) == 0) { /* One lies below the other. */
             status = stand(directory, root, lock, error);
         }
     }

@@ -187,7 +187,7 @@ static void names_come_in_order(void **state)
                                         "b/pod-1.x",  "b/pod-1-x", "B",         "b/pod-1x"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        must(put(i % 2 == 0 ? one : two, names[i], "12345" + i % 5));
+        must(put(i % 2 == 0 ? one : two, names[i], &"12345"[i % 5]));
     }
     lists(one, "",
           "B 4\na 2\nb/pod-1-x 5\nb/pod-1.x 1\nb/pod-1/a 3\nb/pod-1/b 4\n"

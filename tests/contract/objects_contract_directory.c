@@ -425,6 +425,13 @@ static void a_lost_lock_is_taken_anew(void **state)
     assert_int_equal(handles[0]->ops->finish(handles[0], writer, &error), FCAP_LOCKED);
     told("second");
     assert_int_equal(handles[0]->ops->begin(handles[0], "a/3", &writer, &error), FCAP_LOCKED);
+    writer = begun(handles[1], "a/theirs");
+    assert_int_equal(handles[0]->ops->remove(handles[0], "a/1", &error), FCAP_LOCKED);
+    assert_int_equal(handles[0]->ops->sweep(handles[0], "a/", &error), FCAP_LOCKED);
+    assert_int_equal(handles[0]->ops->sweep(handles[0], "", &error), FCAP_LOCKED);
+    told("second");
+    assert_int_equal(handles[1]->ops->finish(handles[1], writer, &error), FCAP_OK);
+    assert_int_equal(access(below("a/1"), F_OK), 0);
     put(handles[0], "b/1"); /* Another prefix. */
     handles[1]->ops->unlock(handles[1], other);
     put(handles[0], "a/3");

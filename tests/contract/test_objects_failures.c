@@ -407,6 +407,25 @@ static void reading_and_locking_fail(void **state)
     assert_non_null(strstr(error.text, "NFS"));
 }
 
+/* The server of an NFS volume has given the lock to somebody else, and nobody told. */
+static void a_lock_that_a_server_took(void **state)
+{
+    struct fcap_object_lock *lock = NULL;
+    (void)state;
+    assert_int_equal(objects->ops->lock(objects, "x/", "me", &lock, &error), FCAP_OK);
+    assert_int_equal(put("x/a"), FCAP_OK);
+    faults[FLOCK].after = 0;
+    faults[FLOCK].code = EWOULDBLOCK;
+    assert_int_equal(put("x/b"), FCAP_LOCKED);
+    assert_non_null(strstr(error.text, "held by"));
+    faults[FLOCK].after = 0;
+    faults[FLOCK].code = EIO;
+    assert_int_equal(put("x/b"), FCAP_IO);
+    assert_non_null(strstr(error.text, "kernel's log"));
+    assert_int_equal(put("x/b"), FCAP_OK); /* It was given back. */
+    objects->ops->unlock(objects, lock);
+}
+
 /* --- limits without a fault of our own --- */
 
 static void a_file_may_not_grow(void **state)
@@ -487,6 +506,7 @@ int main(void)
         TEST(an_answer_that_was_lost),
         TEST(names_come_after_bytes),
         TEST(reading_and_locking_fail),
+        TEST(a_lock_that_a_server_took),
         TEST(a_file_may_not_grow),
         TEST(a_place_with_too_long_a_name),
         TEST(a_place_that_cannot_be_made),
