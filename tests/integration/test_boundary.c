@@ -1,6 +1,7 @@
 /* The exact millisecond, on the real core and the real store: an event counts at T = event time +
  * L - 1 and not at + L, whatever the order of arrival and the borders of batches; and on a real
  * Redis a key is gone at PXAT + 1 ms with nobody touching it. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -242,6 +243,9 @@ static void test_store_keys(void **state)
 {
     static const char created[] = "ffff637265617465645f6279 = "; /* created_by */
     static const char format[] = "ffff666f726d6174 = 00000001\n";
+    static const char lineage[] = "ffff6c696e65616765 = ";
+    struct fcap_store_position position;
+    char sequence[64]; /* the number of the newest batch */
     static const struct virtual_event one = {
         .arrival_ms = 3600000, .time_ms = 3600000, .user = "u", .ad = "a"};
     struct virtual_world *world = virtual_world_make();
@@ -255,7 +259,16 @@ static void test_store_keys(void **state)
     assert_ptr_equal(strstr(pairs, created), pairs);
     assert_non_null(strstr(pairs, "666361706420")); /* "fcapd " and the version */
     const char *line = strchr(pairs, '\n') + 1;
-    assert_string_equal(line, format);
+    assert_ptr_equal(strstr(line, format), line);
+    line += strlen(format);
+    assert_ptr_equal(strstr(line, lineage), line);
+    line += strlen(lineage);
+    assert_int_equal(strspn(line, "0123456789abcdef"), 2 * FCAP_LINEAGE_BYTES);
+    line = strchr(line, '\n') + 1;
+    fcap_store_rocksdb_position(world->db, &position);
+    (void)snprintf(sequence, sizeof sequence, "ffff73657175656e6365 = %016" PRIx64 "\n",
+                   position.sequence);
+    assert_string_equal(line, sequence);
     virtual_world_free(world);
 }
 
