@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fcap/status.h"
+
 /* Borrowed bytes. data == NULL means "absent" (a Kafka null), which differs from empty. */
 struct fcap_bytes {
     const uint8_t *data;
@@ -51,8 +53,13 @@ void fcap_buffer_put_u8(struct fcap_buffer *buffer, uint8_t value);
 void fcap_buffer_put_be16(struct fcap_buffer *buffer, uint16_t value);
 void fcap_buffer_put_be32(struct fcap_buffer *buffer, uint32_t value);
 void fcap_buffer_put_be64(struct fcap_buffer *buffer, uint64_t value);
-/* LEB128: 7 bits a byte, low bits first. At most 10 bytes. */
+/* be64 of the two's complement: times and offsets. */
+void fcap_buffer_put_i64(struct fcap_buffer *buffer, int64_t value);
+/* LEB128: 7 bits a byte, low bits first. At most FCAP_VARINT_MAX bytes. */
 void fcap_buffer_put_varint(struct fcap_buffer *buffer, uint64_t value);
+#define FCAP_VARINT_MAX 10
+/* The same into a caller's bytes; gives how many it took. */
+size_t fcap_varint_write(uint8_t bytes[FCAP_VARINT_MAX], uint64_t value);
 /* Decimal digits. */
 void fcap_buffer_put_decimal(struct fcap_buffer *buffer, int64_t value);
 
@@ -72,9 +79,14 @@ uint8_t fcap_reader_u8(struct fcap_reader *reader);
 uint16_t fcap_reader_be16(struct fcap_reader *reader);
 uint32_t fcap_reader_be32(struct fcap_reader *reader);
 uint64_t fcap_reader_be64(struct fcap_reader *reader);
+int64_t fcap_reader_i64(struct fcap_reader *reader);
 uint64_t fcap_reader_varint(struct fcap_reader *reader);
 /* `size` borrowed bytes; valid as long as the bytes under the reader. */
 struct fcap_bytes fcap_reader_take(struct fcap_reader *reader, size_t size);
+/* The version byte with which a stored record begins. CORRUPT: there is none; FORMAT: it is not
+ * one of `oldest` to `newest`. */
+enum fcap_status fcap_reader_version(struct fcap_reader *reader, uint8_t oldest, uint8_t newest,
+                                     uint8_t *ret_version) FCAP_MUST_USE;
 /* Bytes not read yet. */
 size_t fcap_reader_left(const struct fcap_reader *reader);
 

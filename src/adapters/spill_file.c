@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK_BYTES_MIN = 512, BLOCK_BYTES_MAX = 16 << 20, VARINT_MAX = 10 };
+enum { BLOCK_BYTES_MIN = 512, BLOCK_BYTES_MAX = 16 << 20 };
 
 /* A block of a logical file, written and never changed. */
 struct block {
@@ -155,14 +155,8 @@ static enum fcap_status put(struct fcap_spill *port, size_t file, struct fcap_by
         own->buffer = malloc(spill->block_bytes);
         FCAP_ASSERT(own->buffer != NULL);
     }
-    uint8_t head[VARINT_MAX];
-    size_t head_size = 0;
-    size_t rest = record.size;
-    while (rest >= 0x80) {
-        head[head_size++] = (uint8_t)(rest | 0x80);
-        rest >>= 7;
-    }
-    head[head_size++] = (uint8_t)rest;
+    uint8_t head[FCAP_VARINT_MAX];
+    size_t head_size = fcap_varint_write(head, record.size);
     enum fcap_status status = append(spill, own, head, head_size);
     return status == FCAP_OK ? append(spill, own, record.data, record.size) : status;
 }

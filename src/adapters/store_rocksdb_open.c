@@ -212,7 +212,7 @@ static enum fcap_status enter(struct fcap_store_rocksdb *db, struct fcap_error *
     }
     if (status == FCAP_OK && found) {
         struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&value));
-        db->dropped_through_ms = (int64_t)fcap_reader_be64(&reader);
+        db->dropped_through_ms = fcap_reader_i64(&reader);
         db->bound_stored_ms = db->dropped_through_ms;
     }
     fcap_buffer_done(&value);

@@ -193,7 +193,7 @@ void fcap_difference_put_wanted(const struct fcap_values_window *wanted, struct 
     struct parts want;
     fcap_buffer_put_bytes(buffer, wanted->key);
     if (wanted->value.data != NULL && take_apart(wanted->value, &want)) {
-        fcap_buffer_put_be64(buffer, (uint64_t)wanted->expire_at_ms);
+        fcap_buffer_put_i64(buffer, wanted->expire_at_ms);
         fcap_buffer_put_bytes(buffer, want.counts);
         fcap_buffer_put_bytes(buffer, want.end);
     }

@@ -45,7 +45,7 @@ static enum fcap_status load_floor(struct fcap_task *task, int64_t *ret_floor_ms
         &pipeline->value, &found);
     if (status == FCAP_OK && found) {
         struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&pipeline->value));
-        *ret_floor_ms = (int64_t)fcap_reader_be64(&reader);
+        *ret_floor_ms = fcap_reader_i64(&reader);
         status = reader.failed || fcap_reader_left(&reader) > 0 ? FCAP_CORRUPT : FCAP_OK;
     }
     return status == FCAP_OK ? FCAP_OK : core_fail(pipeline, status, "read a partition's floor");
@@ -60,7 +60,7 @@ void begin_encode_floor(struct fcap_task *task, struct commit *commit)
     fcap_buffer_clear(&pipeline->key);
     fcap_buffer_clear(&pipeline->value);
     fcap_key_meta(&pipeline->key, task->partition, FCAP_FLOOR_NAME);
-    fcap_buffer_put_be64(&pipeline->value, (uint64_t)task->floor_ms);
+    fcap_buffer_put_i64(&pipeline->value, task->floor_ms);
     fcap_batch_add(&commit->batch, FCAP_FAMILY_META, FCAP_CHANGE_PUT,
                    fcap_buffer_bytes(&pipeline->key), fcap_buffer_bytes(&pipeline->value));
 }

@@ -103,16 +103,25 @@ void fcap_buffer_put_be64(struct fcap_buffer *buffer, uint64_t value)
     put_big_endian(buffer, value, 8);
 }
 
-void fcap_buffer_put_varint(struct fcap_buffer *buffer, uint64_t value)
+void fcap_buffer_put_i64(struct fcap_buffer *buffer, int64_t value)
 {
-    uint8_t *at = fcap_buffer_reserve(buffer, 10);
+    put_big_endian(buffer, (uint64_t)value, 8);
+}
+
+size_t fcap_varint_write(uint8_t bytes[FCAP_VARINT_MAX], uint64_t value)
+{
     size_t size = 0;
     while (value >= 0x80) {
-        at[size++] = (uint8_t)(value | 0x80);
+        bytes[size++] = (uint8_t)(value | 0x80);
         value >>= 7;
     }
-    at[size++] = (uint8_t)value;
-    buffer->size += size;
+    bytes[size++] = (uint8_t)value;
+    return size;
+}
+
+void fcap_buffer_put_varint(struct fcap_buffer *buffer, uint64_t value)
+{
+    buffer->size += fcap_varint_write(fcap_buffer_reserve(buffer, FCAP_VARINT_MAX), value);
 }
 
 void fcap_buffer_put_decimal(struct fcap_buffer *buffer, int64_t value)
@@ -180,6 +189,25 @@ uint32_t fcap_reader_be32(struct fcap_reader *reader)
 uint64_t fcap_reader_be64(struct fcap_reader *reader)
 {
     return take_big_endian(reader, 8);
+}
+
+int64_t fcap_reader_i64(struct fcap_reader *reader)
+{
+    return (int64_t)take_big_endian(reader, 8);
+}
+
+enum fcap_status fcap_reader_version(struct fcap_reader *reader, uint8_t oldest, uint8_t newest,
+                                     uint8_t *ret_version)
+{
+    uint8_t version = fcap_reader_u8(reader);
+    if (reader->failed) {
+        return FCAP_CORRUPT;
+    }
+    if (version < oldest || version > newest) {
+        return FCAP_FORMAT;
+    }
+    *ret_version = version;
+    return FCAP_OK;
 }
 
 uint64_t fcap_reader_varint(struct fcap_reader *reader)

@@ -23,6 +23,8 @@
 #include "fcap/user.h"
 #include "fcap/value.h"
 
+#include "id_set.h"
+
 #define COMMITS_MAX 2    /* in flight */
 #define MARKS_MAX   4096 /* open points of acknowledgement */
 #define NO_OFFSET   (-1)
@@ -73,9 +75,7 @@ static inline struct fcap_bytes timeline_user(const struct timeline *timeline,
 
 struct dedup_bucket {
     int64_t bucket_ms;
-    uint64_t *slots; /* fingerprints; 0: free */
-    size_t slot_count;
-    size_t count;
+    struct id_set known;
     uint64_t used; /* for eviction of the oldest use */
 };
 

@@ -2,52 +2,9 @@
  * lately are held as sets of fingerprints, older ones are read when they are needed. */
 #include "core.h"
 
-#include <stdlib.h>
-
 static uint64_t fingerprint(struct fcap_bytes user, int64_t time_ms, uint64_t id_hash)
 {
-    uint64_t mixed = fcap_hash64(user, id_hash ^ ((uint64_t)time_ms * 0x9E3779B97F4A7C15ull));
-    return mixed == 0 ? 1 : mixed;
-}
-
-static bool set_has(const struct dedup_bucket *bucket, uint64_t value)
-{
-    size_t mask = bucket->slot_count - 1;
-    for (size_t at = value & mask; bucket->slots[at] != 0; at = (at + 1) & mask) {
-        if (bucket->slots[at] == value) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void set_place(struct dedup_bucket *bucket, uint64_t value)
-{
-    size_t mask = bucket->slot_count - 1;
-    size_t at = value & mask;
-    while (bucket->slots[at] != 0) {
-        at = (at + 1) & mask;
-    }
-    bucket->slots[at] = value;
-}
-
-static void set_add(struct dedup_bucket *bucket, uint64_t value)
-{
-    if ((bucket->count + 1) * 2 > bucket->slot_count) {
-        uint64_t *old = bucket->slots;
-        size_t old_count = bucket->slot_count;
-        bucket->slot_count = old_count < 32 ? 64 : old_count * 2;
-        bucket->slots = calloc(bucket->slot_count, sizeof *bucket->slots);
-        FCAP_ASSERT(bucket->slots != NULL);
-        for (size_t i = 0; i < old_count; i++) {
-            if (old[i] != 0) {
-                set_place(bucket, old[i]);
-            }
-        }
-        free(old);
-    }
-    set_place(bucket, value);
-    bucket->count++;
+    return fcap_hash64(user, id_hash ^ ((uint64_t)time_ms * 0x9E3779B97F4A7C15ull));
 }
 
 /* The entry to fill: a free one, or the one not used for longest. */
@@ -62,7 +19,7 @@ static struct dedup_bucket *take_slot(struct dedup *dedup)
             oldest = &dedup->buckets[i];
         }
     }
-    free(oldest->slots);
+    id_set_done(&oldest->known);
     *oldest = (struct dedup_bucket){0};
     return oldest;
 }
@@ -81,8 +38,8 @@ static enum fcap_status load(struct fcap_task *task, int64_t bucket_ms,
     bucket->bucket_ms = bucket_ms;
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_event *event = &timeline->events[i];
-        set_add(bucket,
-                fingerprint(timeline_user(timeline, event), event->time_ms, event->id_hash));
+        id_set_add(&bucket->known,
+                   fingerprint(timeline_user(timeline, event), event->time_ms, event->id_hash));
     }
     *ret_bucket = bucket;
     return FCAP_OK;
@@ -107,7 +64,7 @@ enum fcap_status dedup_check(struct fcap_task *task, struct fcap_bytes user, int
         }
     }
     bucket->used = ++task->dedup.tick;
-    *ret_duplicate = bucket->count > 0 && set_has(bucket, fingerprint(user, time_ms, id_hash));
+    *ret_duplicate = id_set_has(&bucket->known, fingerprint(user, time_ms, id_hash));
     return FCAP_OK;
 }
 
@@ -116,7 +73,7 @@ void dedup_add(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms, 
     int64_t bucket_ms = bucket_of(task, time_ms);
     for (size_t i = 0; i < task->dedup.count; i++) {
         if (task->dedup.buckets[i].bucket_ms == bucket_ms) {
-            set_add(&task->dedup.buckets[i], fingerprint(user, time_ms, id_hash));
+            id_set_add(&task->dedup.buckets[i].known, fingerprint(user, time_ms, id_hash));
             return;
         }
     }
@@ -125,7 +82,7 @@ void dedup_add(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms, 
 void dedup_done(struct dedup *dedup)
 {
     for (size_t i = 0; i < dedup->count; i++) {
-        free(dedup->buckets[i].slots);
+        id_set_done(&dedup->buckets[i].known);
     }
     *dedup = (struct dedup){0};
 }

@@ -187,8 +187,8 @@ static void encode_redo(struct fcap_task *task, struct commit *commit,
         return; /* Every record is written: nothing to redo. */
     }
     fcap_buffer_clear(&pipeline->value);
-    fcap_buffer_put_be64(&pipeline->value, (uint64_t)task->meta.clock_ms);
-    fcap_buffer_put_be64(&pipeline->value, (uint64_t)task->meta.history_ms);
+    fcap_buffer_put_i64(&pipeline->value, task->meta.clock_ms);
+    fcap_buffer_put_i64(&pipeline->value, task->meta.history_ms);
     int64_t previous_ms = 0;
     for (size_t i = 0; i < part->chunk_count; i++) {
         struct fcap_chunk_key key;

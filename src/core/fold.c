@@ -7,6 +7,8 @@
 #include "fcap/user.h"
 #include "fcap/value.h"
 
+#include "id_set.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,59 +144,11 @@ void fcap_fold_ads_seal(struct fcap_fold_ads *ads)
 
 /* --- ids known for duplicates --- */
 
-#define KNOWN_MIN 64
-
-/* Fingerprints of user, time and id; open addressing. */
-struct known {
-    uint64_t *slots; /* 0: free */
-    size_t slot_count;
-    size_t count;
-};
-
 static uint64_t fingerprint(int32_t partition, const struct fcap_event *event)
 {
     uint64_t mixed = event->id_hash ^ ((uint64_t)event->time_ms * 0x9E3779B97F4A7C15ull) ^
                      ((uint64_t)partition << 48);
-    uint64_t hash = fcap_hash64(event->user, mixed);
-    return hash == 0 ? 1 : hash;
-}
-
-static size_t known_slot(const struct known *known, uint64_t value)
-{
-    size_t mask = known->slot_count - 1;
-    size_t at = value & mask;
-    while (known->slots[at] != 0 && known->slots[at] != value) {
-        at = (at + 1) & mask;
-    }
-    return at;
-}
-
-static bool known_has(const struct known *known, uint64_t value)
-{
-    return known->count > 0 && known->slots[known_slot(known, value)] == value;
-}
-
-static bool known_is_full(const struct known *known)
-{
-    return (known->count + 1) * 2 > known->slot_count;
-}
-
-static void known_add(struct known *known, uint64_t value)
-{
-    if (known_is_full(known)) {
-        struct known old = *known;
-        known->slot_count = old.slot_count == 0 ? KNOWN_MIN : old.slot_count * 2;
-        known->slots = calloc(known->slot_count, sizeof *known->slots);
-        FCAP_ASSERT(known->slots != NULL);
-        for (size_t i = 0; i < old.slot_count; i++) {
-            if (old.slots[i] != 0) {
-                known->slots[known_slot(known, old.slots[i])] = old.slots[i];
-            }
-        }
-        free(old.slots);
-    }
-    known->slots[known_slot(known, value)] = value;
-    known->count++;
+    return fcap_hash64(event->user, mixed);
 }
 
 /* --- the fold --- */
@@ -203,7 +157,7 @@ struct fcap_fold {
     struct fcap_fold_settings settings;
     struct fcap_window windows[FCAP_WINDOWS_MAX];
     struct fcap_cache cache; /* of no task, and never evicted from */
-    struct known known;
+    struct id_set known;
     struct fcap_user **users; /* by partition; NULL until they are put in order */
 };
 
@@ -232,7 +186,7 @@ void fcap_fold_close(struct fcap_fold *fold)
         return;
     }
     fcap_cache_done(&fold->cache);
-    free(fold->known.slots);
+    id_set_done(&fold->known);
     free(fold->users);
     free(fold);
 }
@@ -246,7 +200,7 @@ size_t fcap_fold_users(const struct fcap_fold *fold)
 size_t fcap_fold_bytes(const struct fcap_fold *fold)
 {
     return fold->cache.bytes + 2 * fold->cache.count * sizeof *fold->users +
-           fold->known.slot_count * sizeof *fold->known.slots;
+           id_set_bytes(&fold->known);
 }
 
 /* The most that one event can add, with what is held twice while a table grows. */
@@ -264,9 +218,8 @@ static size_t room_for(const struct fcap_fold *fold, const struct fcap_user *use
         size_t rows = user == NULL ? 0 : user->row_capacity;
         bytes += (rows + rows / 2 + 2) * (1 + cache->windows) * sizeof(uint32_t) + 32;
     }
-    if (fold->settings.dedup && event->has_id && known_is_full(&fold->known)) {
-        size_t slots = fold->known.slot_count == 0 ? KNOWN_MIN : 2 * fold->known.slot_count;
-        bytes += slots * sizeof *fold->known.slots;
+    if (fold->settings.dedup && event->has_id) {
+        bytes += id_set_growth_bytes(&fold->known);
     }
     return bytes;
 }
@@ -343,7 +296,7 @@ static enum fcap_status count(struct fcap_fold *fold, struct fcap_user *user,
         user->newest_ms = event->time_ms;
     }
     if (fold->settings.dedup && event->has_id) {
-        known_add(&fold->known, fingerprint(place.partition, event));
+        id_set_add(&fold->known, fingerprint(place.partition, event));
     }
     return FCAP_OK;
 }
@@ -369,7 +322,7 @@ enum fcap_status fcap_fold_add(struct fcap_fold *fold, struct fcap_fold_place pl
         return FCAP_OK;
     }
     if (fold->settings.dedup && event->has_id &&
-        known_has(&fold->known, fingerprint(place.partition, event))) {
+        id_set_has(&fold->known, fingerprint(place.partition, event))) {
         *ret_reject = FCAP_REJECT_DUPLICATE;
         return FCAP_OK;
     }

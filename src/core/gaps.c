@@ -78,31 +78,24 @@ void fcap_gaps_encode(const struct fcap_gaps *gaps, struct fcap_buffer *buffer)
     for (size_t i = 0; i < gaps->count; i++) {
         const struct fcap_lost_span *span = &gaps->spans[i];
         fcap_buffer_put_u8(buffer, (uint8_t)span->kind);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->first);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->last);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->next);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->from_ms);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->to_ms);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->noticed_ms);
-        fcap_buffer_put_be64(buffer, (uint64_t)span->since_ms);
+        fcap_buffer_put_i64(buffer, span->first);
+        fcap_buffer_put_i64(buffer, span->last);
+        fcap_buffer_put_i64(buffer, span->next);
+        fcap_buffer_put_i64(buffer, span->from_ms);
+        fcap_buffer_put_i64(buffer, span->to_ms);
+        fcap_buffer_put_i64(buffer, span->noticed_ms);
+        fcap_buffer_put_i64(buffer, span->since_ms);
     }
-}
-
-static int64_t take_i64(struct fcap_reader *reader)
-{
-    return (int64_t)fcap_reader_be64(reader);
 }
 
 enum fcap_status fcap_gaps_decode(struct fcap_bytes bytes, struct fcap_gaps *ret_gaps)
 {
     struct fcap_reader reader = fcap_reader_of(bytes);
     struct fcap_gaps gaps = {0};
-    uint8_t version = fcap_reader_u8(&reader);
-    if (reader.failed) {
-        return FCAP_CORRUPT;
-    }
-    if (version != VERSION) {
-        return FCAP_FORMAT;
+    uint8_t version;
+    enum fcap_status status = fcap_reader_version(&reader, VERSION, VERSION, &version);
+    if (status != FCAP_OK) {
+        return status;
     }
     while (fcap_reader_left(&reader) > 0) {
         if (gaps.count == FCAP_GAPS_MAX) {
@@ -110,13 +103,13 @@ enum fcap_status fcap_gaps_decode(struct fcap_bytes bytes, struct fcap_gaps *ret
         }
         struct fcap_lost_span *span = &gaps.spans[gaps.count++];
         uint8_t kind = fcap_reader_u8(&reader);
-        span->first = take_i64(&reader);
-        span->last = take_i64(&reader);
-        span->next = take_i64(&reader);
-        span->from_ms = take_i64(&reader);
-        span->to_ms = take_i64(&reader);
-        span->noticed_ms = take_i64(&reader);
-        span->since_ms = take_i64(&reader);
+        span->first = fcap_reader_i64(&reader);
+        span->last = fcap_reader_i64(&reader);
+        span->next = fcap_reader_i64(&reader);
+        span->from_ms = fcap_reader_i64(&reader);
+        span->to_ms = fcap_reader_i64(&reader);
+        span->noticed_ms = fcap_reader_i64(&reader);
+        span->since_ms = fcap_reader_i64(&reader);
         if (reader.failed) {
             return FCAP_CORRUPT;
         }

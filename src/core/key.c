@@ -17,7 +17,7 @@ void fcap_key_user(struct fcap_buffer *buffer, int32_t partition, struct fcap_by
 void fcap_key_chunk(struct fcap_buffer *buffer, struct fcap_chunk_key key)
 {
     FCAP_ASSERT(key.bucket_ms >= 0);
-    fcap_buffer_put_be64(buffer, (uint64_t)key.bucket_ms);
+    fcap_buffer_put_i64(buffer, key.bucket_ms);
     put_partition(buffer, key.partition);
     fcap_buffer_put_be64(buffer, key.commit);
     fcap_buffer_put_be16(buffer, key.part);
@@ -57,7 +57,7 @@ bool fcap_key_read_chunk(struct fcap_bytes key, struct fcap_chunk_key *ret_key)
 {
     struct fcap_reader reader = fcap_reader_of(key);
     struct fcap_chunk_key read = {0};
-    read.bucket_ms = (int64_t)fcap_reader_be64(&reader);
+    read.bucket_ms = fcap_reader_i64(&reader);
     read.partition = fcap_reader_be16(&reader);
     read.commit = fcap_reader_be64(&reader);
     read.part = fcap_reader_be16(&reader);

@@ -21,47 +21,42 @@ int64_t fcap_meta_ready_at(const struct fcap_meta *meta, const struct fcap_windo
     return since == FCAP_TIME_NONE ? FCAP_TIME_NONE : since + window->length_ms;
 }
 
-static void put_i64(struct fcap_buffer *buffer, int64_t value)
-{
-    fcap_buffer_put_be64(buffer, (uint64_t)value);
-}
-
 static void encode_window(const struct fcap_window_meta *window, struct fcap_buffer *buffer)
 {
     fcap_buffer_put_be16(buffer, window->number);
-    put_i64(buffer, window->length_ms);
+    fcap_buffer_put_i64(buffer, window->length_ms);
     fcap_buffer_put_u8(buffer, (uint8_t)strlen(window->name));
     fcap_buffer_put_text(buffer, window->name);
     fcap_buffer_put_u8(buffer,
                        (uint8_t)((window->building ? BUILDING : 0) | (window->shown ? SHOWN : 0) |
                                  (window->taken ? TAKEN : 0)));
-    put_i64(buffer, window->head_ms);
-    put_i64(buffer, window->complete_since_ms);
+    fcap_buffer_put_i64(buffer, window->head_ms);
+    fcap_buffer_put_i64(buffer, window->complete_since_ms);
     fcap_buffer_put(buffer, window->projected_to.bytes, sizeof window->projected_to.bytes);
 }
 
 void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
 {
     fcap_buffer_put_u8(buffer, VERSION);
-    put_i64(buffer, meta->next_offset);
-    put_i64(buffer, meta->last_timestamp_ms);
+    fcap_buffer_put_i64(buffer, meta->next_offset);
+    fcap_buffer_put_i64(buffer, meta->last_timestamp_ms);
     fcap_buffer_put_be64(buffer, meta->last_key_hash);
-    put_i64(buffer, meta->clock_ms);
-    put_i64(buffer, meta->history_ms);
-    put_i64(buffer, meta->complete_since_ms);
+    fcap_buffer_put_i64(buffer, meta->clock_ms);
+    fcap_buffer_put_i64(buffer, meta->history_ms);
+    fcap_buffer_put_i64(buffer, meta->complete_since_ms);
     fcap_buffer_put_be64(buffer, meta->commit);
     fcap_buffer_put_be64(buffer, meta->valid_from);
     fcap_buffer_put_be64(buffer, meta->redo_from);
-    put_i64(buffer, meta->redo_clock_ms);
-    put_i64(buffer, meta->redo_history_ms);
+    fcap_buffer_put_i64(buffer, meta->redo_clock_ms);
+    fcap_buffer_put_i64(buffer, meta->redo_history_ms);
     fcap_buffer_put_be32(buffer, meta->next_window);
     fcap_buffer_put_be32(buffer, meta->next_ad);
-    put_i64(buffer, meta->bucket_ms);
+    fcap_buffer_put_i64(buffer, meta->bucket_ms);
     fcap_buffer_put_be32(buffer, meta->partition_count);
     fcap_buffer_put_be64(buffer, meta->epoch);
-    put_i64(buffer, meta->grown_ms);
-    put_i64(buffer, meta->moved_until_ms);
-    put_i64(buffer, meta->counted_ms);
+    fcap_buffer_put_i64(buffer, meta->grown_ms);
+    fcap_buffer_put_i64(buffer, meta->moved_until_ms);
+    fcap_buffer_put_i64(buffer, meta->counted_ms);
     fcap_buffer_put_be32(buffer, meta->grown_from);
     fcap_buffer_put_u8(
         buffer, (uint8_t)((meta->settle_due ? SETTLE_DUE : 0) | (meta->look_due ? LOOK_DUE : 0)));
@@ -71,15 +66,10 @@ void fcap_meta_encode(const struct fcap_meta *meta, struct fcap_buffer *buffer)
     }
 }
 
-static int64_t take_i64(struct fcap_reader *reader)
-{
-    return (int64_t)fcap_reader_be64(reader);
-}
-
 static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *window)
 {
     window->number = fcap_reader_be16(reader);
-    window->length_ms = take_i64(reader);
+    window->length_ms = fcap_reader_i64(reader);
     struct fcap_bytes name = fcap_reader_take(reader, fcap_reader_u8(reader));
     if (reader->failed || name.size == 0 || name.size > FCAP_WINDOW_NAME_MAX ||
         memchr(name.data, '\0', name.size) != NULL) {
@@ -91,8 +81,8 @@ static bool decode_window(struct fcap_reader *reader, struct fcap_window_meta *w
     window->building = (flags & BUILDING) != 0;
     window->shown = (flags & SHOWN) != 0;
     window->taken = (flags & TAKEN) != 0;
-    window->head_ms = take_i64(reader);
-    window->complete_since_ms = take_i64(reader);
+    window->head_ms = fcap_reader_i64(reader);
+    window->complete_since_ms = fcap_reader_i64(reader);
     struct fcap_bytes identity = fcap_reader_take(reader, sizeof window->projected_to.bytes);
     if (reader->failed || window->length_ms <= 0 || (flags & ~(BUILDING | SHOWN | TAKEN)) != 0) {
         return false;
@@ -109,9 +99,9 @@ static bool decode_growth(struct fcap_reader *reader, uint8_t version, struct fc
     if (version == VERSION_MIN) {
         return true;
     }
-    meta->grown_ms = take_i64(reader);
-    meta->moved_until_ms = take_i64(reader);
-    meta->counted_ms = take_i64(reader);
+    meta->grown_ms = fcap_reader_i64(reader);
+    meta->moved_until_ms = fcap_reader_i64(reader);
+    meta->counted_ms = fcap_reader_i64(reader);
     meta->grown_from = fcap_reader_be32(reader);
     uint8_t flags = fcap_reader_u8(reader);
     meta->settle_due = (flags & SETTLE_DUE) != 0;
@@ -123,27 +113,25 @@ enum fcap_status fcap_meta_decode(struct fcap_bytes bytes, struct fcap_meta *ret
 {
     struct fcap_reader reader = fcap_reader_of(bytes);
     struct fcap_meta meta = {0};
-    uint8_t version = fcap_reader_u8(&reader);
-    if (reader.failed) {
-        return FCAP_CORRUPT;
+    uint8_t version;
+    enum fcap_status status = fcap_reader_version(&reader, VERSION_MIN, VERSION, &version);
+    if (status != FCAP_OK) {
+        return status;
     }
-    if (version < VERSION_MIN || version > VERSION) {
-        return FCAP_FORMAT;
-    }
-    meta.next_offset = take_i64(&reader);
-    meta.last_timestamp_ms = take_i64(&reader);
+    meta.next_offset = fcap_reader_i64(&reader);
+    meta.last_timestamp_ms = fcap_reader_i64(&reader);
     meta.last_key_hash = fcap_reader_be64(&reader);
-    meta.clock_ms = take_i64(&reader);
-    meta.history_ms = take_i64(&reader);
-    meta.complete_since_ms = take_i64(&reader);
+    meta.clock_ms = fcap_reader_i64(&reader);
+    meta.history_ms = fcap_reader_i64(&reader);
+    meta.complete_since_ms = fcap_reader_i64(&reader);
     meta.commit = fcap_reader_be64(&reader);
     meta.valid_from = fcap_reader_be64(&reader);
     meta.redo_from = fcap_reader_be64(&reader);
-    meta.redo_clock_ms = take_i64(&reader);
-    meta.redo_history_ms = take_i64(&reader);
+    meta.redo_clock_ms = fcap_reader_i64(&reader);
+    meta.redo_history_ms = fcap_reader_i64(&reader);
     meta.next_window = fcap_reader_be32(&reader);
     meta.next_ad = fcap_reader_be32(&reader);
-    meta.bucket_ms = take_i64(&reader);
+    meta.bucket_ms = fcap_reader_i64(&reader);
     meta.partition_count = fcap_reader_be32(&reader);
     meta.epoch = fcap_reader_be64(&reader);
     if (!decode_growth(&reader, version, &meta)) {

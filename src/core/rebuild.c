@@ -87,7 +87,7 @@ static size_t begin_block(struct fcap_task *task, struct fcap_bytes next,
     fcap_buffer_put_u8(buffer, task->gate_open ? HAS_GATE : 0);
     fcap_buffer_put_be16(buffer, (uint16_t)task->partition);
     fcap_buffer_put_be32(buffer, task->meta.partition_count);
-    fcap_buffer_put_be64(buffer, (uint64_t)task->meta.clock_ms);
+    fcap_buffer_put_i64(buffer, task->meta.clock_ms);
     fcap_buffer_put_be16(buffer, (uint16_t)gate_windows_served(task));
     fcap_buffer_put_be16(buffer, (uint16_t)gate_windows_projected(task));
     fcap_buffer_put_be16(buffer, (uint16_t)next.size);
@@ -125,7 +125,7 @@ static void put_entry(struct fcap_task *task, const struct fcap_user *user, stru
         fcap_buffer_put_be16(entries, (uint16_t)push.key.size);
         fcap_buffer_put_bytes(entries, push.key);
         if (has_value) {
-            fcap_buffer_put_be64(entries, (uint64_t)push.expire_at_ms);
+            fcap_buffer_put_i64(entries, push.expire_at_ms);
             fcap_buffer_put_be32(entries, (uint32_t)push.value.size);
             fcap_buffer_put_bytes(entries, push.value);
         }
@@ -306,7 +306,7 @@ bool fcap_values_read(struct fcap_reader *reader, struct fcap_values *ret_values
     values.gate_open = (fcap_reader_u8(&block) & HAS_GATE) != 0;
     values.partition = fcap_reader_be16(&block);
     values.partition_count = fcap_reader_be32(&block);
-    values.clock_ms = (int64_t)fcap_reader_be64(&block);
+    values.clock_ms = fcap_reader_i64(&block);
     values.served = fcap_reader_be16(&block);
     values.projected = fcap_reader_be16(&block);
     values.next = fcap_reader_take(&block, fcap_reader_be16(&block));
@@ -339,7 +339,7 @@ void fcap_values_next_window(struct fcap_values *values, struct fcap_values_wind
     *ret_window = (struct fcap_values_window){0};
     ret_window->key = fcap_reader_take(reader, fcap_reader_be16(reader));
     if (has_value) {
-        ret_window->expire_at_ms = (int64_t)fcap_reader_be64(reader);
+        ret_window->expire_at_ms = fcap_reader_i64(reader);
         ret_window->value = fcap_reader_take(reader, fcap_reader_be32(reader));
     }
 }

@@ -129,8 +129,8 @@ static enum fcap_status redo_commit(struct redo *redo, uint64_t commit)
     status = status == FCAP_OK && !found ? FCAP_CORRUPT : status;
     struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&value));
     struct clock_point point;
-    point.clock_ms = (int64_t)fcap_reader_be64(&reader);
-    point.history_ms = (int64_t)fcap_reader_be64(&reader);
+    point.clock_ms = fcap_reader_i64(&reader);
+    point.history_ms = fcap_reader_i64(&reader);
     redo->clocks[commit - (redo->from - 1)] = point;
     int64_t bucket_ms = 0;
     while (status == FCAP_OK && fcap_reader_left(&reader) > 0) {

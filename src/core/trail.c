@@ -47,8 +47,8 @@ void fcap_trail_encode(const struct fcap_trail *trail, struct fcap_buffer *buffe
 {
     fcap_buffer_put_u8(buffer, VERSION);
     for (size_t i = 0; i < trail->count; i++) {
-        fcap_buffer_put_be64(buffer, (uint64_t)trail->points[i].offset);
-        fcap_buffer_put_be64(buffer, (uint64_t)trail->points[i].timestamp_ms);
+        fcap_buffer_put_i64(buffer, trail->points[i].offset);
+        fcap_buffer_put_i64(buffer, trail->points[i].timestamp_ms);
         fcap_buffer_put_be64(buffer, trail->points[i].key_hash);
     }
 }
@@ -57,16 +57,14 @@ enum fcap_status fcap_trail_decode(struct fcap_bytes bytes, struct fcap_trail *r
 {
     struct fcap_reader reader = fcap_reader_of(bytes);
     struct fcap_trail trail = {0};
-    uint8_t version = fcap_reader_u8(&reader);
-    if (reader.failed) {
-        return FCAP_CORRUPT;
-    }
-    if (version != VERSION) {
-        return FCAP_FORMAT;
+    uint8_t version;
+    enum fcap_status status = fcap_reader_version(&reader, VERSION, VERSION, &version);
+    if (status != FCAP_OK) {
+        return status;
     }
     while (fcap_reader_left(&reader) > 0) {
-        struct fcap_log_mark mark = {.offset = (int64_t)fcap_reader_be64(&reader)};
-        mark.timestamp_ms = (int64_t)fcap_reader_be64(&reader);
+        struct fcap_log_mark mark = {.offset = fcap_reader_i64(&reader)};
+        mark.timestamp_ms = fcap_reader_i64(&reader);
         mark.key_hash = fcap_reader_be64(&reader);
         if (reader.failed || trail.count == FCAP_TRAIL_POINTS || !fcap_trail_add(&trail, &mark)) {
             return FCAP_CORRUPT;

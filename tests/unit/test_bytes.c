@@ -78,6 +78,44 @@ static void test_hash_every_length(void **state)
     assert_int_equal(folded, 0xFB73B108692685CB);
 }
 
+/* --- times, offsets, versions --------------------------------------------------------------- */
+
+static void test_signed(void **state)
+{
+    static const int64_t values[] = {0, 1, -1, 1700000000000, INT64_MAX, INT64_MIN};
+    static const uint8_t minus_two[] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFE};
+    struct fcap_buffer buffer = {0};
+    (void)state;
+    fcap_buffer_put_i64(&buffer, -2);
+    assert_int_equal(buffer.size, sizeof minus_two);
+    assert_memory_equal(buffer.data, minus_two, sizeof minus_two);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        fcap_buffer_clear(&buffer);
+        fcap_buffer_put_i64(&buffer, values[i]);
+        struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&buffer));
+        assert_true(fcap_reader_i64(&reader) == values[i]);
+        assert_int_equal(fcap_reader_left(&reader), 0);
+        assert_int_equal(fcap_reader_i64(&reader), 0);
+        assert_true(reader.failed);
+    }
+    fcap_buffer_done(&buffer);
+}
+
+static void test_version(void **state)
+{
+    static const uint8_t bytes[] = {1, 2, 3, 4};
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        struct fcap_reader reader = fcap_reader_of((struct fcap_bytes){bytes + i, 1});
+        bool is_known = bytes[i] == 2 || bytes[i] == 3;
+        uint8_t version = 0;
+        assert_int_equal(fcap_reader_version(&reader, 2, 3, &version),
+                         is_known ? FCAP_OK : FCAP_FORMAT);
+        assert_int_equal(version, is_known ? bytes[i] : 0);
+        assert_int_equal(fcap_reader_version(&reader, 2, 3, &version), FCAP_CORRUPT);
+    }
+}
+
 /* --- varints ------------------------------------------------------------------------------- */
 
 static void test_varint(void **state)
@@ -289,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash_published), cmocka_unit_test(test_hash_every_length),
+        cmocka_unit_test(test_signed),         cmocka_unit_test(test_version),
         cmocka_unit_test(test_varint),         cmocka_unit_test(test_varint_beyond),
         cmocka_unit_test(test_big_endian),     cmocka_unit_test(test_reader_beyond),
         cmocka_unit_test(test_decimal),        cmocka_unit_test(test_compare),
