@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Partitions are counted every 2 s: if none was added by then, a user in two is a fault. */
-#define KEYED_DOUBT_MS 5000
-
 /* Whether the record's own timestamp can be the time at which it was written; event_ms:
  * FCAP_TIME_NONE when it holds no event that may count. A start by time leaves as much room. */
 static bool is_trusted_time(const struct fcap_pipeline *pipeline, int64_t timestamp_ms,
@@ -308,58 +305,6 @@ static enum fcap_reject apply_event(struct fcap_task *task, const struct fcap_re
     return reject;
 }
 
-/* Two partitions with the same user would be two clocks and one key. */
-void apply_look_at(struct fcap_task *task, struct fcap_bytes user)
-{
-    struct fcap_pipeline *pipeline = task->pipeline;
-    if (pipeline->settings.keyed_slots == NULL) {
-        return;
-    }
-    /* Hash, how many partitions there were then (users move when that changes), partition. */
-    uint64_t hash = fcap_hash64(user, 1);
-    uint64_t mine = (hash & ~(uint64_t)0xFFFFFF) |
-                    (uint64_t)(task->meta.partition_count & 0xFF) << 16 |
-                    (uint64_t)(task->partition + 1);
-    uint64_t *slot = &pipeline->settings.keyed_slots[hash & (FCAP_KEYED_SLOTS - 1)];
-    uint64_t seen = __atomic_exchange_n(slot, mine, __ATOMIC_RELAXED);
-    if (seen != 0 && seen >> 16 == mine >> 16 && seen != mine && pipeline->doubt_until_ms == 0) {
-        /* Or partitions have just been added, and a producer knows it sooner than we do. */
-        pipeline->doubt_until_ms = pipeline->monotonic_ms + KEYED_DOUBT_MS;
-        gate_hold_look(pipeline, pipeline->doubt_until_ms + 1000); /* Nobody opens one meanwhile. */
-    }
-}
-
-enum fcap_status apply_doubt(struct fcap_pipeline *pipeline)
-{
-    if (pipeline->doubt_until_ms == 0 || pipeline->monotonic_ms < pipeline->doubt_until_ms) {
-        return FCAP_OK;
-    }
-    return core_fail(pipeline, FCAP_STOPPED,
-                     "the topic is not keyed by user: the same user stands in two partitions "
-                     "(key the topic by user, or set kafka.keyed: assume)");
-}
-
-static bool is_keyed(struct fcap_task *task, const struct fcap_record *record,
-                     const struct fcap_event *event)
-{
-    struct fcap_pipeline *pipeline = task->pipeline;
-    if (!pipeline->settings.check_keyed) {
-        return true;
-    }
-    if (record->key.data == NULL && !pipeline->settings.user_from_key) {
-        (void)core_fail(pipeline, FCAP_STOPPED,
-                        "the topic is not keyed by user: a record without a key names a user in "
-                        "its body (key the topic by user, or set kafka.keyed: assume)");
-        return false;
-    }
-    bool may_tell = event->is_tombstone ? growth_may_tell(task, record->timestamp_ms)
-                                        : growth_may_tell(task, event->time_ms);
-    if (may_tell) {
-        apply_look_at(task, event->user);
-    }
-    return true;
-}
-
 /* False when the source must deliver no more for now. */
 bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record)
 {
@@ -376,7 +321,7 @@ bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *reco
         int64_t event_ms = FCAP_TIME_NONE;
         reject = pipeline->ports.decoder->decode(pipeline->ports.decoder, record, &event);
         if (reject == FCAP_REJECT_NONE) {
-            if (!is_keyed(task, record, &event)) {
+            if (!keyed_check(task, record, &event)) {
                 return false;
             }
             reject = apply_event(task, record, &event);

@@ -1,10 +1,10 @@
 /* What the files of the pipeline share; nobody else includes this.
  *
  * apply.c counts records, expire.c moves the clock, push.c sends values, commit.c makes batches,
- * encode.c fills them, gate.c decides what may be sent, task.c loads and drops tasks, begin.c says
- * what with, log.c knows which log was read, growth.c where users are when partitions were added,
- * redo.c brings records up to date after a crash, rebuild.c shows everything again by request,
- * pipeline.c runs the steps. */
+ * encode.c fills them, gate.c decides what may be sent, keyed.c looks whether the topic is keyed by
+ * user, task.c loads and drops tasks, begin.c says what with, log.c knows which log was read,
+ * growth.c where users are when partitions were added, redo.c brings records up to date after a
+ * crash, rebuild.c shows everything again by request, pipeline.c runs the steps. */
 #ifndef FCAP_CORE_H
 #define FCAP_CORE_H
 
@@ -414,10 +414,21 @@ struct fcap_start begin_replay_gap(struct fcap_task *task, const struct fcap_gap
 /* apply.c */
 bool apply_record(struct fcap_pipeline *pipeline, const struct fcap_record *record);
 bool apply_held_letter(struct fcap_pipeline *pipeline);
+
+/* keyed.c */
+/* False: the record shows that the topic is not keyed by user; the pipeline has failed. */
+bool keyed_check(struct fcap_task *task, const struct fcap_record *record,
+                 const struct fcap_event *event);
 /* Is the user known from another partition? Then nothing is shown until that is explained; */
-void apply_look_at(struct fcap_task *task, struct fcap_bytes user);
+void keyed_look_at(struct fcap_task *task, struct fcap_bytes user);
 /* or the pipeline fails after a while. */
-enum fcap_status apply_doubt(struct fcap_pipeline *pipeline);
+enum fcap_status keyed_doubt(struct fcap_pipeline *pipeline);
+/* A task is loaded, goes, or was read a little: has enough of it been looked at? */
+enum fcap_status keyed_begin(struct fcap_task *task);
+void keyed_drop(struct fcap_task *task);
+void keyed_look_on(struct fcap_task *task);
+/* The other new ones have been looked at, or are waited for no longer. */
+bool keyed_others_are_looked_at(struct fcap_task *task);
 
 /* dedup.c */
 enum fcap_status dedup_check(struct fcap_task *task, struct fcap_bytes user, int64_t time_ms,
@@ -465,10 +476,6 @@ enum fcap_status gate_answered(struct fcap_pipeline *pipeline);
 bool gate_projects(const struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
-enum fcap_status gate_begin_look(struct fcap_task *task);
-void gate_drop_look(struct fcap_task *task);
-/* Nobody who shares the look at the topic opens a gate for its sake before that (monotonic). */
-void gate_hold_look(const struct fcap_pipeline *pipeline, int64_t until_ms);
 /* Every window is to be projected completely. */
 void gate_forget_projections(struct fcap_task *task);
 /* Everything is shown once more, from now on. */

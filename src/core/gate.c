@@ -9,9 +9,6 @@
 #define SCAN_USERS        512                  /* users queued by one look at the store */
 #define SECOND_LOOK_MAX   4096                 /* users remembered one by one, */
 #define SECOND_LOOK_BYTES ((size_t)256 * 1024) /* and room for their ids */
-#define HANDOVER_MS       5000                 /* a partition goes between workers for so long */
-#define LOOK_RECORDS      10000 /* of one partition show whether it is keyed by user */
-#define LOOK_WAIT_MS      10000 /* so long a gate waits for that of others */
 
 static bool is_known(const struct fcap_sink_identity *identity)
 {
@@ -30,120 +27,6 @@ void gate_reached(struct fcap_task *task, int64_t offset)
     bool reached = task->reached || (task->started && offset >= task->end_offset);
     FCAP_POINT_IF(reached && !task->reached, history_reached);
     task->reached = reached;
-}
-
-/* --- is the topic keyed by user? --- */
-
-static bool look_at_user(void *context, struct fcap_bytes key, struct fcap_bytes value)
-{
-    struct fcap_task *task = context;
-    int32_t partition;
-    struct fcap_bytes user;
-    (void)value;
-    core_alive(task->pipeline);
-    if (!fcap_key_read_user(key, &partition, &user)) {
-        return false;
-    }
-    apply_look_at(task, user);
-    return true;
-}
-
-/* What the state holds was read in a run that ended before it had shown a window, perhaps because
- * it had found that the topic is not keyed: its users are looked at again. Some are in the cache
- * only: redo has just brought them up. */
-static enum fcap_status look_at_state(struct fcap_task *task)
-{
-    struct fcap_store *store = task->pipeline->ports.store;
-    const struct fcap_cache *cache = &task->pipeline->cache;
-    for (size_t i = 0; i < cache->slot_count; i++) {
-        const struct fcap_user *user = cache->slots[i].user;
-        if (user != NULL && user->task == task) {
-            apply_look_at(task, fcap_user_id(user));
-        }
-    }
-    struct fcap_buffer keys = {0};
-    fcap_key_user(&keys, task->partition, FCAP_BYTES_NONE);
-    size_t size = keys.size;
-    fcap_key_user(&keys, task->partition + 1, FCAP_BYTES_NONE);
-    enum fcap_status status = store->ops->scan(
-        store, FCAP_FAMILY_USERS, (struct fcap_bytes){keys.data, size},
-        (struct fcap_bytes){keys.data + size, keys.size - size}, look_at_user, task);
-    fcap_buffer_done(&keys);
-    return status == FCAP_OK ? task->pipeline->failure
-                             : core_fail(task->pipeline, status, "look at users");
-}
-
-enum fcap_status gate_begin_look(struct fcap_task *task)
-{
-    const struct fcap_settings *settings = &task->pipeline->settings;
-    if (!settings->check_keyed || task->looked_at) {
-        return FCAP_OK;
-    }
-    if (settings->keyed_look != NULL) {
-        __atomic_add_fetch(&settings->keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
-        task->keyed_waits = true;
-    }
-    /* Of users that have moved since, a state tells nothing. */
-    bool may_tell = growth_may_tell(task, task->meta.history_ms);
-    return task->has_state && may_tell && settings->keyed_slots != NULL ? look_at_state(task)
-                                                                        : FCAP_OK;
-}
-
-static void end_look(struct fcap_task *task)
-{
-    if (task->keyed_waits) {
-        __atomic_sub_fetch(&task->pipeline->settings.keyed_look->waiting, 1, __ATOMIC_ACQ_REL);
-        task->keyed_waits = false;
-    }
-}
-
-/* Whoever asks for less time than another one has asked for changes nothing. */
-void gate_hold_look(const struct fcap_pipeline *pipeline, int64_t until_ms)
-{
-    struct fcap_keyed_look *look = pipeline->settings.keyed_look;
-    int64_t held_ms =
-        look == NULL ? until_ms : __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE);
-    while (held_ms < until_ms &&
-           !__atomic_compare_exchange_n(&look->handover_ms, &held_ms, until_ms, false,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    }
-}
-
-/* A task that goes unread is perhaps on its way to another worker, which will wait for it. */
-void gate_drop_look(struct fcap_task *task)
-{
-    if (task->keyed_waits) {
-        gate_hold_look(task->pipeline, task->pipeline->monotonic_ms + HANDOVER_MS);
-    }
-    end_look(task);
-}
-
-/* A task has been looked at when much of its partition, or all of it, has been read. */
-static void look_on(struct fcap_task *task)
-{
-    if (task->started && (task->reached || task->look_records >= LOOK_RECORDS)) {
-        end_look(task);
-    }
-}
-
-/* Two partitions with one user are found by whoever reads the second one; until then the first
- * would show half of a count. A task that could open waits for the others, but not long: one that
- * is slow or has no leader says nothing about the rest, and what it shows later still ends the
- * process. */
-static bool are_others_looked_at(struct fcap_task *task)
-{
-    const struct fcap_settings *settings = &task->pipeline->settings;
-    const struct fcap_keyed_look *look = settings->keyed_look;
-    int64_t now_ms = task->pipeline->monotonic_ms;
-    if (task->looked_at || !settings->check_keyed || look == NULL) {
-        return true;
-    }
-    if (task->look_until_ms == 0) {
-        task->look_until_ms = now_ms + LOOK_WAIT_MS;
-    }
-    return now_ms >= task->look_until_ms ||
-           (__atomic_load_n(&look->waiting, __ATOMIC_ACQUIRE) == 0 &&
-            now_ms >= __atomic_load_n(&look->handover_ms, __ATOMIC_ACQUIRE));
 }
 
 /* --- the gate --- */
@@ -252,7 +135,7 @@ static enum fcap_status try_to_open(struct fcap_task *task)
     struct fcap_pipeline *pipeline = task->pipeline;
     const struct fcap_sink_state *sink = &pipeline->sink_state;
     gate_reached(task, task->meta.next_offset);
-    look_on(task);
+    keyed_look_on(task);
     if (!task->started || !task->reached || !sink->ready || !is_known(&sink->identity) ||
         pipeline->letter.active || pipeline->doubt_until_ms != 0) {
         task->look_until_ms = 0; /* Meanwhile the others may not be read either. */
@@ -261,7 +144,7 @@ static enum fcap_status try_to_open(struct fcap_task *task)
     if (task->meta.clock_ms < clock_target(task) && !FCAP_MUTANT(GATE_EARLY)) {
         return FCAP_OK;
     }
-    if (!are_others_looked_at(task)) {
+    if (!keyed_others_are_looked_at(task)) {
         return FCAP_OK;
     }
     if (!has_epoch(task)) {

@@ -435,7 +435,7 @@ enum fcap_status fcap_pipeline_step(struct fcap_pipeline *pipeline, int wait_ms)
         return status;
     }
     read_clocks(pipeline);
-    status = apply_doubt(pipeline);
+    status = keyed_doubt(pipeline);
     return status == FCAP_OK ? project_and_commit(pipeline, wait_ms) : status;
 }
 

@@ -333,7 +333,7 @@ enum fcap_status task_open(struct fcap_pipeline *pipeline, int32_t partition, ui
     FCAP_POINT(partition_claimed);
     status = load_state(task, dropped_ms, ret_start);
     FCAP_POINT(task_loaded);
-    status = status == FCAP_OK ? gate_begin_look(task) : status;
+    status = status == FCAP_OK ? keyed_begin(task) : status;
     task->committed_offset = task->has_state ? task->meta.next_offset : NO_OFFSET;
     return status;
 }
@@ -357,7 +357,7 @@ static void drop_users(struct fcap_pipeline *pipeline, struct fcap_task *task)
 
 void task_drop(struct fcap_pipeline *pipeline, struct fcap_task *task)
 {
-    gate_drop_look(task);
+    keyed_drop(task);
     commit_forget(pipeline, task);
     push_forget(pipeline, task);
     drop_users(pipeline, task);
