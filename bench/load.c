@@ -308,9 +308,24 @@ static void run(struct world *world, struct results *results)
     }
 }
 
+static int run_and_tell(struct world *world)
+{
+    struct results *results = calloc(1, sizeof *results);
+    lab_check(results != NULL);
+    run(world, results);
+    print_table(results);
+    if (world->options.json) {
+        print_json(world, results);
+    }
+    int code = verdict(world, results);
+    free(results);
+    return code;
+}
+
 /* clang-format off */
 static const struct pipeline_command command = {
     .name = "load",
+    .run = run_and_tell,
     .usage =
         "usage: fcapd-bench load [options]\n"
         "  --users N            distinct users (200000)\n"
@@ -348,24 +363,5 @@ static const struct pipeline_command command = {
 
 int bench_load(int argc, char **argv)
 {
-    struct pipeline_options options;
-    int code = 0;
-    if (!pipeline_options_parse(&command, argc, argv, &options, &code)) {
-        return code;
-    }
-    struct world *world = calloc(1, sizeof *world);
-    struct results *results = calloc(1, sizeof *results);
-    lab_check(world != NULL && results != NULL);
-    world_end_on_signals();
-    world_open(world, &options);
-    run(world, results);
-    print_table(results);
-    if (options.json) {
-        print_json(world, results);
-    }
-    code = verdict(world, results);
-    world_close(world);
-    free(results);
-    free(world);
-    return code;
+    return pipeline_main(&command, argc, argv);
 }

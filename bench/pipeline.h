@@ -55,12 +55,18 @@ struct pipeline_options {
     bool json;
 };
 
-/* A command's options: what they are when nothing is said, and its help. */
+struct world;
+
+/* A command: its help, its options when nothing is said, and what it does. */
 struct pipeline_command {
     const char *name;
     const char *usage;
     struct pipeline_options defaults;
+    int (*run)(struct world *world); /* measures and tells; gives the exit code */
 };
+
+/* main() of a command: its options, a world, what it does there. Gives the exit code. */
+int pipeline_main(const struct pipeline_command *command, int argc, char **argv);
 
 /* False: `--help`, or a message was written; *ret_code is the exit code. */
 bool pipeline_options_parse(const struct pipeline_command *command, int argc, char **argv,

@@ -193,6 +193,23 @@ void world_close(struct world *world)
     }
 }
 
+int pipeline_main(const struct pipeline_command *command, int argc, char **argv)
+{
+    struct pipeline_options options;
+    int code = 0;
+    if (!pipeline_options_parse(command, argc, argv, &options, &code)) {
+        return code;
+    }
+    struct world *world = calloc(1, sizeof *world);
+    lab_check(world != NULL);
+    world_end_on_signals();
+    world_open(world, &options);
+    code = command->run(world);
+    world_close(world);
+    free(world);
+    return code;
+}
+
 void world_start(struct world *world)
 {
     struct reading reading;
