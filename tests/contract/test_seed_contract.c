@@ -14,48 +14,34 @@
 #include "lab/lab.h"
 #include "lab/redis_server.h"
 #include "lib/fake_seed.h"
+#include "lib/fake_world.h"
 
 /* --- the fake --- */
 
-static struct {
-    struct fcap_clock clock;
-    struct fcap_fake_redis redis;
-    struct fake_seed seed;
-} fake;
-
-static int64_t fake_now_ms(void)
-{
-    return 1700000000000;
-}
-
-static int64_t fake_wall_ms(struct fcap_clock *clock)
-{
-    (void)clock;
-    return fake_now_ms();
-}
+/* On the server of the sink's fake world. */
+static struct fake_seed fake;
 
 static struct fcap_seed *fake_start(void)
 {
-    fake.clock = (struct fcap_clock){.wall_ms = fake_wall_ms, .monotonic_ms = fake_wall_ms};
-    fcap_fake_redis_init(&fake.redis, &fake.clock);
-    fake_seed_init(&fake.seed, &fake.redis, &fake.clock, "p");
-    return &fake.seed.port;
+    fake_world.start();
+    fake_seed_init(&fake, fake_world_redis(), fake_world_redis()->clock, "p");
+    return &fake.port;
 }
 
 static void fake_stop(void)
 {
-    fake_seed_done(&fake.seed);
-    fcap_fake_redis_done(&fake.redis);
+    fake_seed_done(&fake);
+    fake_world.stop();
 }
 
 static void fake_show(int32_t partition, bool is_shown)
 {
-    fake.seed.shown_until_ms[partition] = is_shown ? INT64_MAX : 0;
+    fake.shown_until_ms[partition] = is_shown ? INT64_MAX : 0;
 }
 
 static uint64_t fake_increment(int32_t partition)
 {
-    return fake_seed_increment(&fake.seed, partition);
+    return fake_seed_increment(&fake, partition);
 }
 
 static void fake_set(const char *key, const char *value)
@@ -63,40 +49,19 @@ static void fake_set(const char *key, const char *value)
     struct fcap_push push = {.kind = FCAP_PUSH_SET,
                              .key = fcap_bytes_of(key),
                              .value = fcap_bytes_of(value),
-                             .expire_at_ms = fake_now_ms() + 3600 * 1000};
-    (void)fake_seed_do(&fake.seed, &push);
+                             .expire_at_ms = fake_world.now_ms() + 3600 * 1000};
+    (void)fake_seed_do(&fake, &push);
 }
 
 static const char *fake_get(const char *key, int64_t *ret_expire_at_ms)
 {
     static char text[4096];
     struct fcap_bytes value;
-    if (!fcap_fake_redis_get(&fake.redis, fcap_bytes_of(key), &value, ret_expire_at_ms)) {
+    if (!fcap_fake_redis_get(fake_world_redis(), fcap_bytes_of(key), &value, ret_expire_at_ms)) {
         return NULL;
     }
     (void)snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
     return text;
-}
-
-static void fake_flush(void)
-{
-    fcap_fake_redis_flush(&fake.redis);
-}
-
-static void fake_delete_sentinel(void)
-{
-    fcap_fake_redis_delete_sentinel(&fake.redis);
-}
-
-static void fake_restart(bool keep_data)
-{
-    fcap_fake_redis_restart(&fake.redis,
-                            keep_data ? FCAP_FAKE_RESTART_ALL : FCAP_FAKE_RESTART_EMPTY);
-}
-
-static void fake_down(bool is_down)
-{
-    fake.redis.down = is_down;
 }
 
 /* --- the adapter --- */
@@ -382,7 +347,7 @@ static void test_a_cluster_is_refused(void **unused)
 
 int main(void)
 {
-    const struct seed_world fake_world = {
+    const struct seed_world fake_redis_world = {
         .name = "seed contract: fake",
         .start = fake_start,
         .stop = fake_stop,
@@ -390,11 +355,11 @@ int main(void)
         .increment = fake_increment,
         .set = fake_set,
         .get = fake_get,
-        .flush = fake_flush,
-        .delete_sentinel = fake_delete_sentinel,
-        .restart = fake_restart,
-        .down = fake_down,
-        .now_ms = fake_now_ms,
+        .flush = fake_world.flush,
+        .delete_sentinel = fake_world.delete_sentinel,
+        .restart = fake_world.restart,
+        .down = fake_world.down,
+        .now_ms = fake_world.now_ms,
     };
     const struct seed_world real_world = {
         .name = "seed contract: Redis",
@@ -419,7 +384,7 @@ int main(void)
         REAL(test_a_missing_right_is_named),
         REAL(test_a_cluster_is_refused),
     };
-    int failed = seed_contract_run(&fake_world);
+    int failed = seed_contract_run(&fake_redis_world);
     failed += seed_contract_run(&real_world);
     return failed + cmocka_run_group_tests_name("seed: Redis", tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
  * silent one have events ahead of the clock, within the skew: they stay, and there is something to
  * compare however late it gets. */
 #include "lab/lab.h"
+#include "lib/draw.h"
 #include "live.h"
 
 #include <inttypes.h>
@@ -37,12 +38,6 @@ static const struct live_window replay_windows[] = {{"2s", SHORT_MS}, {"5m", 300
 static struct live live;
 static uint32_t random_state = 7;
 static uint64_t compared;
-
-static uint32_t draw(uint32_t bound)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(random_state >> 8) * bound >> 24);
-}
 
 static void init(const char *timestamps, bool is_replay)
 {
@@ -75,7 +70,7 @@ static void send_event(unsigned user_index, int64_t time_ms)
     char user[16];
     char ad[16];
     (void)snprintf(user, sizeof user, "user-%u", user_index);
-    (void)snprintf(ad, sizeof ad, "ad-%u", draw(4));
+    (void)snprintf(ad, sizeof ad, "ad-%u", draw_below(&random_state, 4));
     live_send(&live, user, ad, time_ms, NULL);
 }
 
@@ -120,9 +115,9 @@ static unsigned first_other(void)
 static void send_round(void)
 {
     for (unsigned i = 0; i < USERS; i++) {
-        send_event(i, lab_wall_ms() - draw(1000));
+        send_event(i, lab_wall_ms() - draw_below(&random_state, 1000));
         if (!is_silent(i)) {
-            send_event(i, lab_wall_ms() + SKEW_MS - 10000 - draw(10000));
+            send_event(i, lab_wall_ms() + SKEW_MS - 10000 - draw_below(&random_state, 10000));
         }
     }
 }
@@ -192,7 +187,8 @@ static void ahead_beyond_the_skew(void)
     double before = refused();
     send_round();
     for (unsigned i = 0; i < USERS; i++) {
-        send_future(i, lab_wall_ms() + SKEW_MS + BEYOND_MS + draw(3600000), "dead future");
+        send_future(i, lab_wall_ms() + SKEW_MS + BEYOND_MS + draw_below(&random_state, 3600000),
+                    "dead future");
     }
     for (size_t i = 0; i < sizeof far_ms / sizeof far_ms[0]; i++) {
         send_future((unsigned)i, far_ms[i], "dead future");
@@ -215,7 +211,7 @@ static void out_of_order(void)
         send_event(user_index, now_ms - age_ms);
     }
     for (unsigned i = 0; i < 200; i++) {
-        send_event(user_index + 1, now_ms - draw(LONG_MS + 500));
+        send_event(user_index + 1, now_ms - draw_below(&random_state, LONG_MS + 500));
     }
     compare(2);
     lab_pause_ms(SHORT_MS / 2); /* Some have left meanwhile. */
@@ -242,7 +238,8 @@ static void silent_then_a_burst(void)
         }
     }
     for (unsigned i = 0; i < BURST; i++) {
-        send_event(draw(2) == 0 ? 0 : draw(USERS), lab_wall_ms() - draw(LONG_MS));
+        send_event(draw_below(&random_state, 2) == 0 ? 0 : draw_below(&random_state, USERS),
+                   lab_wall_ms() - draw_below(&random_state, LONG_MS));
     }
     send_event(0, lab_wall_ms() + SKEW_MS - 1000);
     compare(2 * count_others() + 2);
@@ -276,7 +273,7 @@ static void test_a_replay_judges_as_live_did(void **unused)
         last_ms = lab_wall_ms() + STAMPED_MS + 1000 + i * 300;
         (void)snprintf(expect, sizeof expect, "judge %d user-%u ad-9 %" PRId64, STAMPED_MS, i,
                        last_ms);
-        send_event(i, lab_wall_ms() - draw(1000));
+        send_event(i, lab_wall_ms() - draw_below(&random_state, 1000));
         send_future(i, last_ms, expect);
         send_event(i, lab_wall_ms() + STAMPED_MS - 1000);
     }

@@ -1,7 +1,8 @@
 /* The whole way: generated impressions -> real Kafka -> fcapd with three workers -> real Redis,
  * while time passes; every key against the definition over what the topic holds. */
-#include "live.h"
 #include "lab/lab.h"
+#include "lib/full_size.h"
+#include "live.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -46,9 +47,7 @@ static const struct live_window windows[] = {{"2s", 2000}, {"5s", 5000}, {"20s",
 
 static struct scale scale_of_run(void)
 {
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0 ? (struct scale){300000, 40000}
-                                                  : (struct scale){60000, 15000};
+    return is_full_size() ? (struct scale){300000, 40000} : (struct scale){60000, 15000};
 }
 
 static int setup(void **unused)

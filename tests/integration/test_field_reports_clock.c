@@ -2,9 +2,11 @@
  * the middle of each. The daemon is the real one but for its clock, which reads an offset from a
  * file (clock_offset.c): Kafka, Redis and this test live in the right time. */
 #include "lab/lab.h"
+#include "lib/draw.h"
+#include "lib/full_size.h"
 #include "live.h"
+#include "moved_clock.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -28,29 +28,15 @@
 #define POLL_MS  50
 
 static struct live live;
-static int64_t *offset_ms; /* shared with the daemon */
-static char clock_folder[64];
-static char clock_variable[128];
+static struct moved_clock wall;
 static uint32_t random_state = 13;
 static uint64_t keys_compared; /* while the clock was wrong */
 static uint64_t keys_right;    /* and after it was right again */
 
-static uint32_t draw(uint32_t bound)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(random_state >> 8) * bound >> 24);
-}
-
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
-
 /* How long each step lasts: at full size the 30 s of the report. */
 static int64_t phase_ms(void)
 {
-    return is_full() ? 30000 : 8000;
+    return is_full_size() ? 30000 : 8000;
 }
 
 static int64_t shortest_ms(void)
@@ -58,29 +44,9 @@ static int64_t shortest_ms(void)
     return live.options.lengths[0].length_ms;
 }
 
-static void make_clock(void)
-{
-    char path[96];
-    lab_folder_make("fcapd-clock", clock_folder, sizeof clock_folder);
-    (void)snprintf(path, sizeof path, "%s/offset", clock_folder);
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_true(file >= 0);
-    assert_int_equal(ftruncate(file, sizeof *offset_ms), 0);
-    void *bytes = mmap(NULL, sizeof *offset_ms, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    assert_true(bytes != MAP_FAILED);
-    (void)close(file);
-    offset_ms = bytes;
-    (void)snprintf(clock_variable, sizeof clock_variable, "FCAP_TEST_CLOCK=%s", path);
-}
-
-static void step_wall(int64_t ms)
-{
-    __atomic_store_n(offset_ms, ms, __ATOMIC_RELEASE);
-}
-
 static void start_daemon(void)
 {
-    const char *const environment[] = {clock_variable, NULL};
+    const char *const environment[] = {wall.variable, NULL};
     live.process.program = FCAPD_CLOCK_PROGRAM;
     daemon_process_start(&live.process, environment);
 }
@@ -92,11 +58,11 @@ static int setup(void **unused)
     struct live_options options = {
         .partitions = PARTITIONS,
         .workers = 2,
-        .windows = is_full() ? "[1m, 5m]" : "[12s, 1m]",
-        .lengths = is_full() ? full : quick,
+        .windows = is_full_size() ? "[1m, 5m]" : "[12s, 1m]",
+        .lengths = is_full_size() ? full : quick,
     };
     (void)unused;
-    make_clock();
+    moved_clock_open(&wall, "fcapd-clock");
     live_init(&live, &options);
     return 0;
 }
@@ -105,8 +71,7 @@ static int teardown(void **unused)
 {
     (void)unused;
     live_done(&live);
-    (void)munmap(offset_ms, sizeof *offset_ms);
-    lab_folder_remove(clock_folder);
+    moved_clock_close(&wall);
     return 0;
 }
 
@@ -117,7 +82,7 @@ static void send_event(unsigned user_index, int64_t time_ms)
     char user[32];
     char ad[32];
     (void)snprintf(user, sizeof user, "user-%u", user_index);
-    (void)snprintf(ad, sizeof ad, "ad-%u", draw(ADS));
+    (void)snprintf(ad, sizeof ad, "ad-%u", draw_below(&random_state, ADS));
     live_send(&live, user, ad, time_ms, NULL);
 }
 
@@ -125,7 +90,7 @@ static void send_event(unsigned user_index, int64_t time_ms)
 static void send_round(void)
 {
     for (unsigned i = 0; i < USERS; i++) {
-        send_event(i, lab_wall_ms() - (int64_t)draw(20));
+        send_event(i, lab_wall_ms() - (int64_t)draw_below(&random_state, 20));
     }
     live_flush(&live);
 }
@@ -336,7 +301,7 @@ static void an_hour_back(void)
 {
     int64_t held_ms[LIVE_PARTITIONS_MAX];
     int64_t begun_ms = lab_monotonic_ms();
-    step_wall(-STEP_MS);
+    moved_clock_set(&wall, -STEP_MS);
     int64_t stepped_ms = lab_wall_ms();
     await_step();
     read_clocks(held_ms);
@@ -361,7 +326,7 @@ static void an_hour_back(void)
     assert_says_clock();
     print_message("back: T held; %" PRIu64 " events were due meanwhile\n", due_since(held_ms));
     assert_true(due_since(held_ms) > EVENTS / 10);
-    step_wall(0);
+    moved_clock_set(&wall, 0);
 }
 
 /* T goes on with Redis TIME. */
@@ -382,7 +347,7 @@ static void assert_bounded(void)
 static void an_hour_ahead(void)
 {
     int64_t begun_ms = lab_monotonic_ms();
-    step_wall(STEP_MS);
+    moved_clock_set(&wall, STEP_MS);
     send_round();
     await_step();
     assert_says_clock();
@@ -402,7 +367,7 @@ static void an_hour_ahead(void)
     send_round();
     compare_all(NULL);
     assert_says_clock();
-    step_wall(0);
+    moved_clock_set(&wall, 0);
 }
 
 static void test_B13_the_wall_clock_steps_an_hour_back_and_an_hour_ahead(void **unused)
@@ -412,7 +377,9 @@ static void test_B13_the_wall_clock_steps_an_hour_back_and_an_hour_ahead(void **
     daemon_process_await(&live.process, "/readyz", 200, LIVE_START_MS);
     live_await_claims(&live);
     for (unsigned i = 0; i < EVENTS; i++) {
-        send_event(draw(USERS), lab_wall_ms() - (int64_t)draw((uint32_t)shortest_ms() * 3 / 4));
+        send_event(draw_below(&random_state, USERS),
+                   lab_wall_ms() -
+                       (int64_t)draw_below(&random_state, (uint32_t)shortest_ms() * 3 / 4));
     }
     compare_in_right_time();
     an_hour_back();

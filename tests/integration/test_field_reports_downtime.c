@@ -3,9 +3,11 @@
  * and ends equal to the definition. The 70 minutes pass in the daemon's wall clock alone, which
  * lags behind before the stop (clock_offset.c); the delay is in fcapd-points. */
 #include "lab/lab.h"
+#include "lib/draw.h"
+#include "lib/full_size.h"
 #include "live.h"
+#include "moved_clock.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,8 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -28,40 +28,16 @@ static const struct live_window windows[] = {
     {"1m", MINUTE_MS}, {"1h", 60 * MINUTE_MS}, {"3h", 180 * MINUTE_MS}, {NULL, 0}};
 
 static struct live live;
-static int64_t *offset_ms; /* shared with the daemon */
-static char clock_folder[64];
-static char clock_variable[128];
+static struct moved_clock wall;
 static char delay_variable[64];
 static uint32_t random_state = 14;
 
-static uint32_t draw(uint32_t bound)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)(random_state >> 8) * bound >> 24);
-}
-
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
-
 static void make_clock(void)
 {
-    char path[96];
-    lab_folder_make("fcapd-downtime", clock_folder, sizeof clock_folder);
-    (void)snprintf(path, sizeof path, "%s/offset", clock_folder);
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_true(file >= 0);
-    assert_int_equal(ftruncate(file, sizeof *offset_ms), 0);
-    void *bytes = mmap(NULL, sizeof *offset_ms, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    assert_true(bytes != MAP_FAILED);
-    (void)close(file);
-    offset_ms = bytes;
-    (void)snprintf(clock_variable, sizeof clock_variable, "FCAP_TEST_CLOCK=%s", path);
+    moved_clock_open(&wall, "fcapd-downtime");
     /* The report's 50 ms, or what CI has time for: 4,200 slices each. */
     (void)snprintf(delay_variable, sizeof delay_variable, "FCAP_DELAY_AT=expire_slice:%d",
-                   is_full() ? 50 : 1);
+                   is_full_size() ? 50 : 1);
 }
 
 static int setup(void **unused)
@@ -84,14 +60,13 @@ static int teardown(void **unused)
 {
     (void)unused;
     live_done(&live);
-    (void)munmap(offset_ms, sizeof *offset_ms);
-    lab_folder_remove(clock_folder);
+    moved_clock_close(&wall);
     return 0;
 }
 
 static void start_daemon(bool is_slow)
 {
-    const char *const environment[] = {clock_variable, is_slow ? delay_variable : NULL, NULL};
+    const char *const environment[] = {wall.variable, is_slow ? delay_variable : NULL, NULL};
     daemon_process_start(&live.process, environment);
 }
 
@@ -101,9 +76,11 @@ static void send_events(unsigned count, unsigned users, int64_t from_ms, int64_t
     for (unsigned i = 0; i < count; i++) {
         char user[32];
         char ad[32];
-        (void)snprintf(user, sizeof user, "user-%u", count == users ? i : draw(users));
-        (void)snprintf(ad, sizeof ad, "ad-%u", draw(ADS));
-        live_send(&live, user, ad, from_ms + (int64_t)draw((uint32_t)(to_ms - from_ms)), NULL);
+        (void)snprintf(user, sizeof user, "user-%u",
+                       count == users ? i : draw_below(&random_state, users));
+        (void)snprintf(ad, sizeof ad, "ad-%u", draw_below(&random_state, ADS));
+        live_send(&live, user, ad,
+                  from_ms + (int64_t)draw_below(&random_state, (uint32_t)(to_ms - from_ms)), NULL);
     }
     live_flush(&live);
 }
@@ -146,7 +123,7 @@ static bool has_moved(struct told *told, int64_t behind_ms, int64_t asked_ms)
  * /readyz told a shorter distance. */
 static unsigned probe(int64_t until_behind_ms)
 {
-    int64_t deadline_ms = lab_monotonic_ms() + (is_full() ? 15 * MINUTE_MS : 2 * MINUTE_MS);
+    int64_t deadline_ms = lab_monotonic_ms() + (is_full_size() ? 15 * MINUTE_MS : 2 * MINUTE_MS);
     struct told told[PARTITIONS] = {{0}};
     bool is_up = false;
     unsigned moves = 0;
@@ -177,7 +154,7 @@ static unsigned probe(int64_t until_behind_ms)
         if (most_ms >= 0 && most_ms <= until_behind_ms) {
             return moves;
         }
-        lab_pause_ms(is_full() ? 1000 : 100);
+        lab_pause_ms(is_full_size() ? 1000 : 100);
     }
 }
 
@@ -252,17 +229,17 @@ static unsigned epochs(void)
 
 static void test_B14_back_after_70_minutes_on_slow_storage(void **unused)
 {
-    const unsigned users = is_full() ? 100000 : 2000;
-    const unsigned more = is_full() ? 5000 : 500;
+    const unsigned users = is_full_size() ? 100000 : 2000;
+    const unsigned more = is_full_size() ? 5000 : 500;
     struct live_tally tally = {0};
     (void)unused;
-    __atomic_store_n(offset_ms, -AWAY_MS, __ATOMIC_RELEASE);
+    moved_clock_set(&wall, -AWAY_MS);
     start_daemon(false);
     int64_t then_ms = lab_wall_ms() - AWAY_MS;
     send_events(users, users, then_ms - 50 * MINUTE_MS, then_ms);
     live_await_applied(&live);
     live_stop(&live);
-    __atomic_store_n(offset_ms, 0, __ATOMIC_RELEASE);
+    moved_clock_set(&wall, 0);
     send_events(more, users, then_ms, lab_wall_ms());
     live_read(&live);
     find_dead_keys(lab_wall_ms());

@@ -1,7 +1,8 @@
 /* Field reports through the whole daemon: what happens to Redis. */
-#include "lib/fake_redis.h"
-#include "live.h"
 #include "lab/lab.h"
+#include "lib/fake_redis.h"
+#include "lib/full_size.h"
+#include "live.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -333,9 +334,7 @@ struct scale {
 
 static struct scale scale_of_run(void)
 {
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0 ? (struct scale){200000, 30000}
-                                                  : (struct scale){40000, 6000};
+    return is_full_size() ? (struct scale){200000, 30000} : (struct scale){40000, 6000};
 }
 
 /* What the limit must make of the masses: the first ADS_MAX ads count, the others are refused. */

@@ -7,6 +7,7 @@
  *
  * FCAP_TEST_FULL=1: 30 deaths instead of 5. */
 #include "history.h"
+#include "lib/full_size.h"
 #include "stop.h"
 
 #include "fcap/point.h"
@@ -54,12 +55,6 @@ static struct history history;
 static unsigned kills[PLACES];
 static size_t next_place[STAGES]; /* which comes next, round and round */
 
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
-
 static int setup(void **unused)
 {
     const struct history_options options = {
@@ -74,11 +69,11 @@ static int setup(void **unused)
                 .more = "event:\n  id: id\nshutdown:\n  deadline: 20s\n"
                         "durability:\n  sync_interval: 1s\n",
             },
-        .events = is_full() ? 300000 : 40000,
-        .users = is_full() ? 5000 : 800,
+        .events = is_full_size() ? 300000 : 40000,
+        .users = is_full_size() ? 5000 : 800,
         .rate = 500,
         .span_ms = 7 * DAY_MS + DAY_MS / 4,
-        .edge_ms = is_full() ? 1200000 : 120000,
+        .edge_ms = is_full_size() ? 1200000 : 120000,
         .empty = 2,
         .slow = 3,
         .seed = 20240612,
@@ -192,7 +187,7 @@ static void report(const struct live_tally *tally, const struct history_watched 
         unsigned count = 0;
         for (size_t i = 0; i < PLACES; i++) {
             count += places[i].stage == (enum stage)stage ? kills[i] : 0;
-            assert_true(!is_full() || kills[i] > 0);
+            assert_true(!is_full_size() || kills[i] > 0);
         }
         assert_true(count > 0);
         all += count;
@@ -200,7 +195,7 @@ static void report(const struct live_tally *tally, const struct history_watched 
         (void)snprintf(text + used, sizeof text - used, "%s%s %u", used == 0 ? "" : ", ",
                        names[stage], count);
     }
-    assert_true(all >= (is_full() ? 30 : 5));
+    assert_true(all >= (is_full_size() ? 30 : 5));
     print_message("result: killed in the initial load: %" PRIu64 " records, %u kills (%s), %" PRIu64
                   " writes watched, %" PRIu64 " wrong, %" PRIu64 " first values and %" PRIu64
                   " keys compared, %" PRIu64 " wrong\n",
@@ -215,13 +210,13 @@ static void test_killed_before_the_gates_are_open(void **unused)
     static struct live_tally tally;
     static struct oracle_tally backfilled;
     static struct history_watched watched;
-    unsigned loads = is_full() ? 13 : 2;
+    unsigned loads = is_full_size() ? 13 : 2;
     (void)unused;
     for (unsigned i = 0; i < loads; i++) {
         if (i > 0) {
             forget(i % 3 != 2);
             if (i % 3 != 2) {
-                backfill(is_full() && i % 2 == 0, &backfilled);
+                backfill(is_full_size() && i % 2 == 0, &backfilled);
             }
         }
         load(i % 2 == 0, &tally);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "integration/virtual_world.h"
+#include "lib/full_size.h"
 #include "lib/sanitized.h"
 
 #define MIB     ((size_t)1 << 20)
@@ -144,9 +145,8 @@ static void test_budget(void **state)
     struct virtual_world *world = virtual_world_make();
     struct fcap_pipeline_sizes sizes;
     struct peaks peaks = {0};
-    const char *full = getenv("FCAP_TEST_FULL");
     (void)state;
-    event_count = full != NULL && strcmp(full, "1") == 0 ? 3 * USERS : 3 * USERS / 2;
+    event_count = is_full_size() ? 3 * USERS : 3 * USERS / 2;
     (void)mallopt(M_ARENA_MAX, 2); /* As the daemon does. */
     make_events();
     set_up(world, record_cache);

@@ -3,6 +3,7 @@
 #include "kafka_member.h"
 #include "lab/kafka_broker.h"
 #include "lab/lab.h"
+#include "lib/full_size.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -229,12 +230,6 @@ static void check(unsigned kills)
     assert_true(twice <= kills);
 }
 
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
-
 static void run(bool by_events, unsigned rounds, unsigned faults)
 {
     set_up(by_events);
@@ -257,13 +252,13 @@ static void run(bool by_events, unsigned rounds, unsigned faults)
 static void test_callbacks(void **state)
 {
     (void)state;
-    run(false, is_full() ? 10 : 2, is_full() ? 5 : 1);
+    run(false, is_full_size() ? 10 : 2, is_full_size() ? 5 : 1);
 }
 
 static void test_events(void **state)
 {
     (void)state;
-    run(true, is_full() ? 10 : 1, is_full() ? 5 : 1);
+    run(true, is_full_size() ? 10 : 1, is_full_size() ? 5 : 1);
 }
 
 /* A planted loss and a planted jump must be seen: else this file proves nothing. */
