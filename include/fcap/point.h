@@ -69,7 +69,21 @@
     X(object_synced,     OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is durable, nobody sees it")              \
     X(object_linked,     OBJECT,     FCAP_LEAD_OBJECTS, 20, "it has two names: that of an object, and the hidden one") \
     X(object_shown,      OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is seen, its name is not durable")        \
-    X(object_finished,   OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is durable, nobody knows")
+    X(object_finished,   OBJECT,     FCAP_LEAD_OBJECTS, 20, "it is durable, nobody knows")          \
+    X(checkpoint_frame,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 20, "a batch is written to an open segment") \
+    X(checkpoint_segment,   CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "a segment is written, not finished")    \
+    X(checkpoint_segment_finished, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "it is finished, no manifest names it") \
+    X(checkpoint_manifest,  CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "a manifest is written, not finished")   \
+    X(checkpoint_manifest_made, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "it is finished, nobody knows")      \
+    X(checkpoint_snapshot,  CHECKPOINT, FCAP_LEAD_CHECKPOINT, 2, "a snapshot is taken, nothing is sent")  \
+    X(checkpoint_file_sending, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a file is sent")          \
+    X(checkpoint_file_sent, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "all of a file is sent, not finished")   \
+    X(checkpoint_files_sent, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 2, "all files are sent, no manifest names them") \
+    X(checkpoint_cut,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "between two removals of what nobody needs") \
+    X(savepoint_copying,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a savepoint is copied")      \
+    X(savepoint_made,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "its manifest is made, nothing is read back") \
+    X(restore_copying,      CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a file is read")             \
+    X(restore_renaming,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a state is made, and not in its place")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */

@@ -1,0 +1,262 @@
+/* Which checkpoint is taken. */
+#include "restore_internal.h"
+
+#include "fcap/assert.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void tell(struct restore *restore, const struct candidate *candidate,
+                 const struct fcap_error *why)
+{
+    char text[1400];
+    restore->not_taken++;
+    if (restore->settings->tell == NULL) {
+        return;
+    }
+    (void)snprintf(text, sizeof text,
+                   "checkpoint %" PRIu64 " from the snapshot of %" PRIu64 " is not taken: %s",
+                   candidate->log->number, candidate->snapshot->number, why->text); /* May cut. */
+    restore->settings->tell(restore->settings->context, text);
+}
+
+/* Do snapshot and changelog fit together? */
+static bool find_first(struct candidate *candidate)
+{
+    const struct fcap_checkpoint *log = candidate->log;
+    const uint64_t sequence = candidate->snapshot->snapshot_sequence;
+    size_t first = 0;
+    if (memcmp(&log->lineage, &candidate->snapshot->lineage, sizeof log->lineage) != 0 ||
+        log->sequence < sequence) {
+        return false;
+    }
+    while (first < log->segment_count && log->segments[first].last <= sequence) {
+        first++;
+    }
+    candidate->first = first;
+    return first < log->segment_count ? log->segments[first].first <= sequence + 1
+                                      : log->sequence == sequence;
+}
+
+/* What the listing says of one object, and what is known of it already. */
+static enum fcap_status look_at(const struct restore *restore, const char *object, uint64_t size,
+                                struct fcap_error *error)
+{
+    const struct object_entry *entry = object_list_find(&restore->listed, object);
+    if (entry == NULL) {
+        return fcap_error_set(error, FCAP_CORRUPT, "%s is missing", object);
+    }
+    if (entry->size != size) {
+        return fcap_error_set(error, FCAP_CORRUPT, "%s: %" PRIu64 " bytes instead of %" PRIu64,
+                              object, entry->size, size);
+    }
+    if (object_list_find(&restore->bad, object) != NULL) {
+        return fcap_error_set(error, FCAP_CORRUPT, "%s is damaged", object);
+    }
+    return FCAP_OK;
+}
+
+static enum fcap_status look(const struct restore *restore, const struct candidate *candidate,
+                             struct fcap_error *error)
+{
+    enum fcap_status status = FCAP_OK;
+    for (size_t i = 0; i < candidate->snapshot->file_count && status == FCAP_OK; i++) {
+        const struct fcap_checkpoint_file *file = &candidate->snapshot->files[i];
+        status = look_at(restore, file->object, file->size, error);
+    }
+    for (size_t i = candidate->first; i < candidate->log->segment_count && status == FCAP_OK; i++) {
+        const struct fcap_checkpoint_segment *segment = &candidate->log->segments[i];
+        status = look_at(restore, segment->object, segment->size, error);
+    }
+    return status;
+}
+
+static void remember(struct restore *restore, const char *object, enum fcap_status status)
+{
+    if (status == FCAP_OK) {
+        object_list_add(&restore->good, object, 0);
+        object_list_sort(&restore->good);
+    }
+    if (status == FCAP_CORRUPT) {
+        object_list_add(&restore->bad, object, 0);
+        object_list_sort(&restore->bad);
+    }
+}
+
+static enum fcap_status read_segments(struct restore *restore, const struct candidate *candidate,
+                                      struct fcap_error *error)
+{
+    enum fcap_status status = FCAP_OK;
+    for (size_t i = candidate->first; i < candidate->log->segment_count && status == FCAP_OK; i++) {
+        const struct fcap_checkpoint_segment *segment = &candidate->log->segments[i];
+        if (object_list_find(&restore->good, segment->object) == NULL) {
+            status =
+                restore_read_segment(restore, segment, &candidate->log->lineage, NULL, NULL, error);
+            remember(restore, segment->object, status);
+        }
+    }
+    return status;
+}
+
+static enum fcap_status read_files(struct restore *restore, const struct candidate *candidate,
+                                   struct fcap_error *error)
+{
+    enum fcap_status status = FCAP_OK;
+    for (size_t i = 0; i < candidate->snapshot->file_count && status == FCAP_OK; i++) {
+        const struct fcap_checkpoint_file *file = &candidate->snapshot->files[i];
+        if (object_list_find(&restore->good, file->object) == NULL) {
+            status = restore_read_file(restore, file, NULL, error);
+            remember(restore, file->object, status);
+        }
+    }
+    return status;
+}
+
+static void describe(const struct candidate *candidate, struct fcap_restore_report *report)
+{
+    const struct fcap_checkpoint *log = candidate->log;
+    *report = (struct fcap_restore_report){
+        .number = log->number,
+        .sequence = log->sequence,
+        .snapshot_sequence = candidate->snapshot->snapshot_sequence,
+        .written_ms = log->written_ms,
+        .files = candidate->snapshot->file_count,
+        .segments = log->segment_count - candidate->first,
+        .batches = log->sequence - candidate->snapshot->snapshot_sequence,
+        .partition_count = log->partition_count,
+    };
+    for (size_t i = 0; i < candidate->snapshot->file_count; i++) {
+        report->file_bytes += candidate->snapshot->files[i].size;
+    }
+    for (size_t i = candidate->first; i < log->segment_count; i++) {
+        report->segment_bytes += log->segments[i].size;
+    }
+}
+
+/* CORRUPT: the candidate is damaged. */
+static enum fcap_status try_one(struct restore *restore, const struct candidate *candidate,
+                                struct fcap_restore_report *report, struct fcap_error *error)
+{
+    const bool is_real = restore->settings->place != NULL;
+    describe(candidate, report);
+    enum fcap_status status = look(restore, candidate, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    restore->bytes = 0;
+    restore->bytes_all = report->file_bytes + report->segment_bytes * (is_real ? 2 : 1);
+    status = read_segments(restore, candidate, error); /* Before files, which are far more. */
+    if (status == FCAP_OK) {
+        status = is_real ? restore_make(restore, candidate, report, error)
+                         : read_files(restore, candidate, error);
+    }
+    return status;
+}
+
+/* One checkpoint: from its own snapshot, else from older ones with a longer changelog. */
+static enum fcap_status try_checkpoint(struct restore *restore, size_t index,
+                                       struct fcap_restore_report *report, struct fcap_error *error)
+{
+    const struct fcap_checkpoint *checkpoints = restore->checkpoints;
+    uint64_t tried = UINT64_MAX; /* the snapshot that was tried last */
+    for (size_t i = index; i < restore->checkpoint_count; i++) {
+        struct candidate candidate = {.snapshot = &checkpoints[i], .log = &checkpoints[index]};
+        if (!find_first(&candidate) || checkpoints[i].snapshot_sequence == tried) {
+            continue;
+        }
+        tried = checkpoints[i].snapshot_sequence;
+        enum fcap_status status = try_one(restore, &candidate, report, error);
+        if (status != FCAP_CORRUPT) {
+            return status;
+        }
+        tell(restore, &candidate, error);
+    }
+    return FCAP_CORRUPT;
+}
+
+static enum fcap_status check_place(struct restore *restore, struct fcap_error *error)
+{
+    const char *path = restore->settings->directory;
+    if (restore->settings->place == NULL) {
+        return FCAP_OK;
+    }
+    enum fcap_status status = fcap_checkpoint_beside(path, "restoring", restore->restoring, error);
+    DIR *directory = status == FCAP_OK ? opendir(path) : NULL;
+    if (status != FCAP_OK || (directory == NULL && errno == ENOENT)) {
+        return status;
+    }
+    if (directory == NULL) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "%s: %s; name a directory that is absent or empty", path,
+                              strerror(errno));
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
+         entry = readdir(directory)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            status = fcap_error_set(error, FCAP_CONFIG,
+                                    "%s is not empty (%s); move it away, and restore again", path,
+                                    entry->d_name);
+        }
+    }
+    (void)closedir(directory); /* Only read. */
+    return status;
+}
+
+/* The newest that is whole, of what is listed. REFUSED: none is. */
+static enum fcap_status try_all(struct restore *restore, struct fcap_restore_report *report,
+                                struct fcap_error *error)
+{
+    const struct fcap_restore_settings *settings = restore->settings;
+    for (size_t i = 0; i < restore->checkpoint_count; i++) {
+        enum fcap_status status = try_checkpoint(restore, i, report, error);
+        if (status != FCAP_CORRUPT) {
+            return status;
+        }
+    }
+    struct fcap_error last =
+        restore->not_taken > 0 && error != NULL ? *error : (struct fcap_error){""};
+    return fcap_error_set(error, FCAP_REFUSED,
+                          "there is no %scheckpoint of profile %s, instance %s%s%s",
+                          restore->not_taken > 0 ? "whole " : "", settings->profile,
+                          settings->instance, last.text[0] != '\0' ? ": " : "", last.text);
+}
+
+enum fcap_status fcap_restore(const struct fcap_restore_settings *settings,
+                              struct fcap_objects *objects, struct fcap_restore_report *ret_report,
+                              struct fcap_error *error)
+{
+    struct restore restore = {.settings = settings, .objects = objects};
+    struct fcap_restore_report report = {0};
+    struct fcap_error own = {""};
+    uint64_t newest = 0;
+    uint64_t before = 0;
+    FCAP_ASSERT((settings->place == NULL) == (settings->directory == NULL));
+    enum fcap_status status = check_place(&restore, &own);
+    if (status == FCAP_OK) {
+        status = restore_list(&restore, &newest, &own);
+    }
+    if (status == FCAP_OK) {
+        status = try_all(&restore, &report, &own);
+    }
+    /* Somebody who still writes there may have cut what was to be read: then there is a newer one.
+     */
+    for (bool is_newer = true; status == FCAP_REFUSED && is_newer;) {
+        before = newest;
+        status = restore_list(&restore, &newest, &own);
+        is_newer = status == FCAP_OK && newest > before;
+        status = status == FCAP_OK ? try_all(&restore, &report, &own) : status;
+    }
+    restore_list_done(&restore);
+    object_list_done(&restore.good);
+    object_list_done(&restore.bad);
+    if (status != FCAP_OK) {
+        return fcap_error_set(error, status, "%s", own.text);
+    }
+    report.not_taken = restore.not_taken;
+    *ret_report = report;
+    return FCAP_OK;
+}

@@ -1,0 +1,58 @@
+/* What the parts of a restore share. Thread rule: one thread. */
+#ifndef RESTORE_INTERNAL_H
+#define RESTORE_INTERNAL_H
+
+#include "object_list.h"
+
+#include "fcap/restore.h"
+
+/* A restore, or a look whether one could be made. */
+struct restore {
+    const struct fcap_restore_settings *settings;
+    struct fcap_objects *objects;
+    struct object_list listed;           /* all objects of the instance */
+    struct fcap_checkpoint *checkpoints; /* those whose manifest is whole, newest first */
+    size_t checkpoint_count;
+    struct object_list good; /* read to the end, all as it should be; sorted */
+    struct object_list bad;  /* damaged or missing; sorted */
+    uint64_t bytes;          /* read, of the candidate in hand */
+    uint64_t bytes_all;
+    uint64_t not_taken;
+    char restoring[4096]; /* where the state is made */
+};
+
+/* Which snapshot with which changelog: both may be of one checkpoint, or the snapshot is of an
+ * older one. */
+struct candidate {
+    const struct fcap_checkpoint *snapshot;
+    const struct fcap_checkpoint *log;
+    size_t first; /* the first segment that is needed */
+};
+
+/* Gets each batch of a segment in order. */
+typedef enum fcap_status (*restore_batch)(void *context, const struct fcap_changelog_frame *frame,
+                                          struct fcap_error *error);
+
+/* Reads a segment to its end and compares everything. CORRUPT: it is damaged or missing; RETRY
+ * class: the objects are away; what `batch` gives (NULL: not called). */
+enum fcap_status restore_read_segment(struct restore *restore,
+                                      const struct fcap_checkpoint_segment *segment,
+                                      const struct fcap_lineage *lineage, restore_batch batch,
+                                      void *context, struct fcap_error *error);
+
+/* Reads a file to its end and compares everything; writes it to `path` unless that is NULL. CORRUPT
+ * as above; IO and NO_SPACE: `path` cannot be written. */
+enum fcap_status restore_read_file(struct restore *restore, const struct fcap_checkpoint_file *file,
+                                   const char *path, struct fcap_error *error);
+
+/* Lists and reads the manifests. *ret_newest: the newest one's number, whole or not. */
+enum fcap_status restore_list(struct restore *restore, uint64_t *ret_newest,
+                              struct fcap_error *error);
+void restore_list_done(struct restore *restore);
+
+/* Makes the state of a candidate whose segments are whole: copies its files, opens it, applies its
+ * changelog, draws a new lineage, and puts it into its place. CORRUPT: the candidate is damaged. */
+enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
+                              struct fcap_restore_report *report, struct fcap_error *error);
+
+#endif
