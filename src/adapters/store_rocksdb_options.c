@@ -219,32 +219,45 @@ static enum fcap_status apply_raw(rocksdb_options_t **options, const char *raw, 
     return apply_text(options, raw, name, error);
 }
 
-/* Without the log, what is in memory when the store is closed is nowhere else. */
-static bool loses_at_closing(const char *raw)
+/* What may not be set while the log is off, unless to the value at which it does nothing. */
+static enum fcap_status check_raw_without_log(const char *raw, struct fcap_error *error)
 {
+    static const struct {
+        const char *name;
+        const char *idle;
+        const char *why;
+    } refused[] = {
+        {"avoid_flush_during_shutdown", "false",
+         "every stop would lose the commits since the last flush"},
+        {"recycle_log_file_num", "0", "RocksDB ignores it, or takes no commit"},
+    };
     struct fcap_bytes name;
     struct fcap_bytes value;
     while (raw != NULL && store_raw_options_next(&raw, &name, &value)) {
-        if (fcap_bytes_equal(name, fcap_bytes_of("avoid_flush_during_shutdown")) &&
-            !fcap_bytes_equal(value, fcap_bytes_of("false"))) {
-            return true;
+        for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+            if (fcap_bytes_equal(name, fcap_bytes_of(refused[i].name)) &&
+                !fcap_bytes_equal(value, fcap_bytes_of(refused[i].idle))) {
+                return fcap_error_set(error, FCAP_CONFIG,
+                                      "rocksdb.options: %s: with wal: off %s; remove it",
+                                      refused[i].name, refused[i].why);
+            }
         }
     }
-    return false;
+    return FCAP_OK;
 }
 
 static enum fcap_status check_settings(const struct fcap_store_settings *settings,
                                        struct fcap_error *error)
 {
+    enum fcap_status status =
+        settings->wal ? FCAP_OK : check_raw_without_log(settings->options, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
     if (!settings->wal && settings->sync == FCAP_STORE_SYNC_COMMIT) {
         return fcap_error_set(error, FCAP_CONFIG,
                               "sync: commit needs wal: on (without the log a sync is a flush of "
                               "everything); use wal: on, or sync: interval");
-    }
-    if (!settings->wal && loses_at_closing(settings->options)) {
-        return fcap_error_set(error, FCAP_CONFIG,
-                              "rocksdb.options: avoid_flush_during_shutdown: with wal: off every "
-                              "stop would lose the commits since the last flush; remove it");
     }
     if (settings->sync == FCAP_STORE_SYNC_INTERVAL && settings->sync_interval_ms <= 0) {
         return fcap_error_set(error, FCAP_CONFIG, "sync interval: must be at least 1 ms");

@@ -455,7 +455,7 @@ static void options_are_refused_without_log(void **state)
         settings->options = refused_without_log[i].options;
         help_refused(settings, FCAP_CONFIG, refused_without_log[i].says, NULL);
     }
-    settings->options = "avoid_flush_during_shutdown=false";
+    settings->options = "avoid_flush_during_shutdown=false;recycle_log_file_num=0";
     fcap_store_rocksdb_close(help_open(settings));
     settings->options = NULL;
     settings->families[FCAP_FAMILY_ADS].write_buffers_merge = 2;
