@@ -196,11 +196,11 @@ void fcap_store_rocksdb_follow(struct fcap_store_rocksdb *db,
 /* Flushes, and makes `directory` (in the same file system as the state: hard links) a database of
  * its own that holds exactly the batches up to *ret_sequence; the follower has been told of all of
  * them then. An earlier snapshot there, or what a crash left of one, is removed first. Batches are
- * written meanwhile; without the log they wait for the flush. For one thread at a time, any. On
- * failure nothing is left, and the state goes on: NO_SPACE (asked before the flush, whose failure
- * would stop the commits), UNAVAILABLE (a commit failed meanwhile; try again later), CONFIG
- * (another file system), FOREIGN (something else is there), IO (also: RocksDB takes no writes until
- * a restart). */
+ * written meanwhile; without the log RocksDB 7.8 lets them wait for the flush. For one thread at a
+ * time, any. On failure nothing is left, and the state goes on: NO_SPACE (asked before the flush,
+ * whose failure would stop the commits), UNAVAILABLE (a commit failed meanwhile; try again later),
+ * CONFIG (another file system), FOREIGN (something else is there), IO (also: RocksDB takes no
+ * writes until a restart). */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_snapshot(struct fcap_store_rocksdb *db,
                                                            const char *directory,
                                                            uint64_t *ret_sequence,

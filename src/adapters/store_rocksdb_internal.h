@@ -153,7 +153,7 @@ extern const char store_no_log_directory[];
 
 /* store_rocksdb_snapshot.c */
 /* `path`, which must not exist, becomes a copy of the database; all of it is flushed first, as one
- * with the log off. Writes wait meanwhile when the log is off. */
+ * with the log off. Writes wait meanwhile when the flush is doubtful. */
 enum fcap_status store_copy(struct fcap_store_rocksdb *db, const char *path);
 
 /* store_rocksdb_lineage.c */

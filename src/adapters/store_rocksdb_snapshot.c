@@ -23,7 +23,7 @@ static const char staging_suffix[] = ".tmp";
 enum fcap_status store_copy(struct fcap_store_rocksdb *db, const char *path)
 {
     char *text = NULL;
-    if (!db->wal) {
+    if (STORE_FLUSH_IS_DOUBTFUL(db)) {
         /* 7.8 can leave out a family that is empty when the flush of all starts and gets data while
          * it waits (RocksDB #11148). With the log on, the log holds it. */
         (void)pthread_mutex_lock(&db->write_gate);
@@ -33,7 +33,7 @@ enum fcap_status store_copy(struct fcap_store_rocksdb *db, const char *path)
         rocksdb_checkpoint_create(checkpoint, path, 0, &text); /* 0: flushes, all as one. */
         rocksdb_checkpoint_object_destroy(checkpoint);
     }
-    if (!db->wal) {
+    if (STORE_FLUSH_IS_DOUBTFUL(db)) {
         (void)pthread_mutex_unlock(&db->write_gate);
     }
     uint64_t errors = 0;
