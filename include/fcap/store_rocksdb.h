@@ -226,6 +226,36 @@ FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_apply(struct fcap_store_rocksd
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_fork(struct fcap_store_rocksdb *db,
                                                        struct fcap_error *error);
 
+/* A partition's claim in the store that it is to come into. */
+struct fcap_store_claimed {
+    int32_t partition;
+    uint64_t assignment;
+    int64_t dropped_through_ms; /* as claim() told */
+    /* Asked before each batch, on the caller's thread: false ends it with STOPPED. NULL: never. */
+    bool (*go_on)(void *context);
+    void *context;
+};
+
+struct fcap_store_copied {
+    uint64_t users;
+    uint64_t ads;
+    uint64_t chunks;
+    uint64_t bytes; /* of all these, keys and values */
+    uint64_t
+        chunks_seen; /* chunks that were looked at, of all partitions: about two a bucket more */
+};
+
+/* Puts one partition in place of what `to` holds of it, between its claim there and the loading of
+ * its state. Batches like any others, numbered and told. From the first of them on the old state is
+ * gone; until the last the partition counts as empty, whatever ends the process: what is half there
+ * is removed by the next claim of it, and by this call when it fails. REFUSED, before anything is
+ * changed: `from` holds no state of it, or its timers were dropped there. FENCED: the assignment
+ * has ended. Any thread; `from` is usually a snapshot opened read-only. */
+FCAP_MUST_USE enum fcap_status
+fcap_store_rocksdb_copy_partition(struct fcap_store_rocksdb *from, struct fcap_store_rocksdb *to,
+                                  const struct fcap_store_claimed *claimed,
+                                  struct fcap_store_copied *ret_copied, struct fcap_error *error);
+
 /* What fork() remembered; false: never restored. */
 bool fcap_store_rocksdb_origin(struct fcap_store_rocksdb *db,
                                struct fcap_store_position *ret_origin);

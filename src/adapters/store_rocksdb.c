@@ -219,7 +219,9 @@ static enum fcap_status store_claim(struct fcap_store *store, int32_t partition,
     *ret_dropped_through_ms = db->dropped_through_ms;
 out:
     (void)pthread_mutex_unlock(&db->lock);
-    return status;
+    return status == FCAP_OK && !db->is_read_only
+               ? store_partition_settle(db, partition, assignment)
+               : status;
 }
 
 static void store_disclaim(struct fcap_store *store, int32_t partition)
@@ -390,6 +392,22 @@ struct fcap_store *fcap_store_rocksdb_handle(struct fcap_store_rocksdb *db)
     return &handle->store;
 }
 
+void store_handle_free(struct fcap_store *store)
+{
+    struct store_handle *handle = (struct store_handle *)store;
+    struct fcap_store_rocksdb *db = handle->db;
+    (void)pthread_mutex_lock(&db->lock);
+    FCAP_ASSERT(handle->count == 0);
+    struct store_handle **at = &db->handles;
+    while (*at != handle) {
+        at = &(*at)->next;
+    }
+    *at = handle->next;
+    (void)pthread_mutex_unlock(&db->lock);
+    (void)pthread_cond_destroy(&handle->completed); /* Nobody waits any more. */
+    free(handle);
+}
+
 /* A database that cannot be closed; kept so that it does not look like a leak. */
 static struct fcap_store_rocksdb abandoned;
 
@@ -400,10 +418,8 @@ void fcap_store_rocksdb_close(struct fcap_store_rocksdb *db)
     }
     store_threads_stop(db);
     while (db->handles != NULL) {
-        struct store_handle *handle = db->handles;
-        db->handles = handle->next;
-        (void)pthread_cond_destroy(&handle->completed); /* Nobody waits any more. */
-        free(handle);
+        db->handles->count = 0; /* Every batch belongs to its caller again. */
+        store_handle_free(&db->handles->store);
     }
     if (db->is_broken) {
         /* 7.8's recovery waits for a flush that will not come, and closing waits for it for ever.

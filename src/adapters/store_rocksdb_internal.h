@@ -134,6 +134,13 @@ int64_t store_monotonic_us(void);
 /* Takes RocksDB's error text: frees it, remembers it as last error, gives its status. */
 enum fcap_status store_take_error(struct fcap_store_rocksdb *db, char *text);
 
+/* Ends a handle that has nothing submitted. */
+void store_handle_free(struct fcap_store *store);
+
+/* store_rocksdb_partition.c: removes a partition that is half there; the caller has claimed it. */
+enum fcap_status store_partition_settle(struct fcap_store_rocksdb *db, int32_t partition,
+                                        uint64_t assignment);
+
 /* store_rocksdb_directory.c */
 /* Looks without changing; makes the directory when it is not there and not read-only.
  * *ret_exists: there is a database with a manifest in it. */

@@ -241,7 +241,7 @@ static struct fcap_bytes draw_key(struct frame_writer *writer, struct fcap_buffe
         fcap_buffer_put_be64(key, draw(writer, 1000000));
         fcap_buffer_put_be16(key, 0);
     } else if (family == FCAP_FAMILY_META) {
-        fcap_buffer_put_text(key, draw(writer, 2) == 0 ? "task" : "gaps");
+        fcap_buffer_put_text(key, draw(writer, 2) == 0 ? "trail" : "gaps");
     } else {
         fcap_buffer_put_be32(key, (uint32_t)draw(writer, writer->users));
     }
