@@ -39,7 +39,7 @@ struct fcap_checkpoint_state_ops {
 };
 struct fcap_checkpoint_state {
     const struct fcap_checkpoint_state_ops *ops;
-    const char *directory; /* of the state; snapshots are made beside it. Borrowed */
+    const char *directory; /* of the state; snapshots are made within it. Borrowed */
     pthread_mutex_t lock;  /* the store makes one snapshot at a time */
 };
 
@@ -48,7 +48,7 @@ void fcap_checkpoint_state_init(struct fcap_checkpoint_state *state,
                                 const struct fcap_checkpoint_state_ops *ops, const char *directory);
 void fcap_checkpoint_state_done(struct fcap_checkpoint_state *state);
 
-/* Takes a snapshot in "<directory of the state>.<name>", after what a crash left there is removed;
+/* Takes a snapshot in "<directory of the state>/.<name>", after what a crash left there is removed;
  * waits while somebody else takes one. `ret_directory` gets the place, which the caller removes
  * (fcap_checkpoint_remove_directory). A `name` belongs to one caller at a time. */
 FCAP_MUST_USE enum fcap_status fcap_checkpoint_state_snapshot(struct fcap_checkpoint_state *state,
@@ -57,8 +57,9 @@ FCAP_MUST_USE enum fcap_status fcap_checkpoint_state_snapshot(struct fcap_checkp
                                                               uint64_t *ret_sequence,
                                                               struct fcap_error *error);
 
-/* "<directory>.<name>": a place beside it. CONFIG: too long. */
-FCAP_MUST_USE enum fcap_status fcap_checkpoint_beside(const char *directory, const char *name,
+/* "<directory>/.<name>": a place within it that is no part of the state, in its file system.
+ * CONFIG: too long. */
+FCAP_MUST_USE enum fcap_status fcap_checkpoint_within(const char *directory, const char *name,
                                                       char ret_directory[4096],
                                                       struct fcap_error *error);
 

@@ -156,6 +156,18 @@ struct fcap_config {
         int64_t sync_interval_ms;
     } durability;
     struct {
+        const char *directory; /* optional; NULL: no checkpoints */
+        int64_t interval_ms;
+        int64_t min_pause_ms;
+        int64_t retain;
+        int64_t queue_bytes;
+    } checkpoint;
+    struct {
+        int64_t interval_ms;
+        int64_t transfer_threads;
+        int64_t rate_limit_bytes; /* a second; 0: none */
+    } materialization;
+    struct {
         int64_t interval_ms;
         int64_t events;
     } commit;

@@ -84,7 +84,7 @@
     X(savepoint_copying,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a savepoint is copied")      \
     X(savepoint_made,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "its manifest is made, nothing is read back") \
     X(restore_copying,      CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a file is read")             \
-    X(restore_renaming,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a state is made, and not in its place")
+    X(restore_moving,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a state is made, and not all of it in its place")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */

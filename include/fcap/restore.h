@@ -22,6 +22,10 @@ FCAP_MUST_USE enum fcap_status fcap_restore_list(struct fcap_objects *objects, c
                                                  const char *instance, fcap_restore_visitor visitor,
                                                  void *context, struct fcap_error *error);
 
+/* True when a state could be restored there: it is absent or empty, or a restore ended there before
+ * it was done. */
+bool fcap_restore_is_free(const char *directory);
+
 struct fcap_restore_settings {
     const char *profile; /* whose checkpoints; borrowed during the call, as all of it */
     const char *instance;

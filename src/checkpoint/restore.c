@@ -3,8 +3,6 @@
 
 #include "fcap/assert.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,34 +176,6 @@ static enum fcap_status try_checkpoint(struct restore *restore, size_t index,
     return FCAP_CORRUPT;
 }
 
-static enum fcap_status check_place(struct restore *restore, struct fcap_error *error)
-{
-    const char *path = restore->settings->directory;
-    if (restore->settings->place == NULL) {
-        return FCAP_OK;
-    }
-    enum fcap_status status = fcap_checkpoint_beside(path, "restoring", restore->restoring, error);
-    DIR *directory = status == FCAP_OK ? opendir(path) : NULL;
-    if (status != FCAP_OK || (directory == NULL && errno == ENOENT)) {
-        return status;
-    }
-    if (directory == NULL) {
-        return fcap_error_set(error, FCAP_CONFIG,
-                              "%s: %s; name a directory that is absent or empty", path,
-                              strerror(errno));
-    }
-    for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
-         entry = readdir(directory)) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            status = fcap_error_set(error, FCAP_CONFIG,
-                                    "%s is not empty (%s); move it away, and restore again", path,
-                                    entry->d_name);
-        }
-    }
-    (void)closedir(directory); /* Only read. */
-    return status;
-}
-
 /* The newest that is whole, of what is listed. REFUSED: none is. */
 static enum fcap_status try_all(struct restore *restore, struct fcap_restore_report *report,
                                 struct fcap_error *error)
@@ -235,7 +205,8 @@ enum fcap_status fcap_restore(const struct fcap_restore_settings *settings,
     uint64_t newest = 0;
     uint64_t before = 0;
     FCAP_ASSERT((settings->place == NULL) == (settings->directory == NULL));
-    enum fcap_status status = check_place(&restore, &own);
+    enum fcap_status status =
+        settings->place != NULL ? restore_check_place(&restore, &own) : FCAP_OK;
     if (status == FCAP_OK) {
         status = restore_list(&restore, &newest, &own);
     }

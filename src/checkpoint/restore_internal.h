@@ -55,4 +55,9 @@ void restore_list_done(struct restore *restore);
 enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
                               struct fcap_restore_report *report, struct fcap_error *error);
 
+/* The place is absent or empty, or a restore was interrupted there; makes the directory. */
+enum fcap_status restore_check_place(struct restore *restore, struct fcap_error *error);
+/* Removes what is not a state yet. */
+enum fcap_status restore_clear(struct restore *restore, struct fcap_error *error);
+
 #endif

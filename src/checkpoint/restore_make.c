@@ -1,12 +1,13 @@
-/* Makes the state beside its place and renames it there. */
+/* Makes the state in a hidden directory of its place, so that neither the place's parent nor
+ * another file system is needed, and moves it up, CURRENT last: without that there is no state. */
 #include "restore_internal.h"
 
 #include "fcap/point.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -90,24 +91,56 @@ static enum fcap_status bring_up(struct restore *restore, const struct candidate
     return status;
 }
 
+static enum fcap_status move_up(const struct restore *restore, const char *name,
+                                struct fcap_error *error)
+{
+    char from[sizeof restore->restoring + 256];
+    char to[sizeof restore->restoring + 256];
+    (void)snprintf(from, sizeof from, "%s/%s", restore->restoring, name); /* Names have 255. */
+    (void)snprintf(to, sizeof to, "%s/%s", restore->settings->directory, name);
+    return rename(from, to) == 0
+               ? FCAP_OK
+               : fcap_error_set(error, FCAP_IO, "rename %s to %s: %s", from, to, strerror(errno));
+}
+
 static enum fcap_status put_into_place(struct restore *restore, struct fcap_error *error)
 {
-    const char *directory = restore->settings->directory;
-    char parent[4096];
-    FCAP_POINT(restore_renaming);
-    if (rename(restore->restoring, directory) != 0) { /* An empty directory gives way. */
-        return fcap_error_set(
-            error, FCAP_IO, "rename %s to %s: %s%s", restore->restoring, directory, strerror(errno),
-            errno == EBUSY || errno == EXDEV ? "; name a directory below the mounted one" : "");
+    const char *place = restore->settings->directory;
+    DIR *directory = opendir(restore->restoring);
+    if (directory == NULL) {
+        return fcap_error_set(error, FCAP_IO, "%s: %s", restore->restoring, strerror(errno));
     }
-    (void)snprintf(parent, sizeof parent, "%s", restore->restoring); /* As long as it. */
-    return sync_directory(dirname(parent), error);
+    enum fcap_status status = FCAP_OK;
+    for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
+         entry = readdir(directory)) {
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "CURRENT") != 0) {
+            FCAP_POINT(restore_moving);
+            status = move_up(restore, entry->d_name, error);
+        }
+    }
+    (void)closedir(directory); /* Only read. */
+    if (status == FCAP_OK) {
+        status = sync_directory(place, error);
+    }
+    FCAP_POINT(restore_moving);
+    if (status == FCAP_OK) {
+        status = move_up(restore, "CURRENT", error);
+    }
+    if (status == FCAP_OK) {
+        status = sync_directory(place, error);
+    }
+    struct fcap_error unused;
+    if (status == FCAP_OK &&
+        fcap_checkpoint_remove_directory(restore->restoring, &unused) != FCAP_OK) {
+        return FCAP_OK; /* The state is there. What is left is hidden, and empty. */
+    }
+    return status;
 }
 
 enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
                               struct fcap_restore_report *report, struct fcap_error *error)
 {
-    enum fcap_status status = fcap_checkpoint_remove_directory(restore->restoring, error);
+    enum fcap_status status = restore_clear(restore, error);
     if (status == FCAP_OK) {
         status = copy_files(restore, candidate, error);
     }
@@ -121,8 +154,8 @@ enum fcap_status restore_make(struct restore *restore, const struct candidate *c
         return put_into_place(restore, error);
     }
     struct fcap_error unused;
-    if (fcap_checkpoint_remove_directory(restore->restoring, &unused) != FCAP_OK) {
-        return status; /* The next try removes it first. */
+    if (restore_clear(restore, &unused) != FCAP_OK) {
+        return status; /* The next try does it first. */
     }
     return status;
 }

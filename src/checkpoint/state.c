@@ -1,4 +1,4 @@
-/* What every state has: snapshots one at a time, beside it. */
+/* What every state has: snapshots one at a time, within it. */
 #include "fcap/assert.h"
 #include "fcap/checkpoint_state.h"
 
@@ -22,16 +22,11 @@ void fcap_checkpoint_state_done(struct fcap_checkpoint_state *state)
     (void)pthread_mutex_destroy(&state->lock); /* Nobody holds it. */
 }
 
-enum fcap_status fcap_checkpoint_beside(const char *directory, const char *name,
+enum fcap_status fcap_checkpoint_within(const char *directory, const char *name,
                                         char ret_directory[4096], struct fcap_error *error)
 {
-    size_t size = strlen(directory);
-    while (size > 1 && directory[size - 1] == '/') {
-        size--; /* Or it would lie within. */
-    }
-    int written =
-        size < 4096 ? snprintf(ret_directory, 4096, "%.*s.%s", (int)size, directory, name) : -1;
-    return written > 0 && written < 4096
+    int size = snprintf(ret_directory, 4096, "%s/.%s", directory, name);
+    return size > 0 && size < 4096
                ? FCAP_OK
                : fcap_error_set(error, FCAP_CONFIG, "%.200s...: too long", directory);
 }
@@ -61,7 +56,7 @@ enum fcap_status fcap_checkpoint_state_snapshot(struct fcap_checkpoint_state *st
                                                 const char *name, char ret_directory[4096],
                                                 uint64_t *ret_sequence, struct fcap_error *error)
 {
-    enum fcap_status status = fcap_checkpoint_beside(state->directory, name, ret_directory, error);
+    enum fcap_status status = fcap_checkpoint_within(state->directory, name, ret_directory, error);
     if (status == FCAP_OK) {
         status = fcap_checkpoint_remove_directory(ret_directory, error);
     }

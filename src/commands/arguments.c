@@ -110,6 +110,19 @@ static bool take_plain(struct fcap_arguments *arguments, const char *text)
     return true;
 }
 
+static bool take_from(struct fcap_arguments *arguments, const char *text)
+{
+    arguments->from = text;
+    return *text != '\0' || complain("--from wants a directory, or latest", text);
+}
+
+static bool take_verify_only(struct fcap_arguments *arguments, const char *text)
+{
+    (void)text;
+    arguments->is_verify_only = true;
+    return true;
+}
+
 /* Every option of every command but those that read their arguments themselves. */
 static const struct option {
     unsigned takes; /* which commands know it */
@@ -129,7 +142,9 @@ static const struct option {
     {FCAP_TAKES_BACKFILL, "--windows", "NAMES", take_windows},
     {FCAP_TAKES_BACKFILL, "--spill", "DIR", take_spill},
     {FCAP_TAKES_WAITING, "--patience", "SECONDS", take_patience},
-    {FCAP_TAKES_WAITING, "--no-tty", NULL, take_plain},
+    {FCAP_TAKES_RESTORE, "--from", "DIR|latest", take_from},
+    {FCAP_TAKES_RESTORE, "--verify-only", NULL, take_verify_only},
+    {FCAP_TAKES_TTY, "--no-tty", NULL, take_plain},
 };
 #define OPTIONS (sizeof options / sizeof options[0])
 

@@ -96,6 +96,22 @@ void fcap_compose_store(const struct fcap_config *config, const struct fcap_memo
     ret_settings->options = config->rocksdb.options;
 }
 
+void fcap_compose_checkpointer(const struct fcap_config *config,
+                               struct fcap_checkpointer_settings *ret_settings)
+{
+    *ret_settings = (struct fcap_checkpointer_settings){
+        .profile = config->profile,
+        .instance = config->instance,
+        .interval_ms = config->checkpoint.interval_ms,
+        .min_pause_ms = config->checkpoint.min_pause_ms,
+        .retain = (size_t)config->checkpoint.retain,
+        .queue_bytes_max = (size_t)config->checkpoint.queue_bytes,
+        .materialization_interval_ms = config->materialization.interval_ms,
+        .transfer_threads = (size_t)config->materialization.transfer_threads,
+        .rate_limit_bytes_per_second = (uint64_t)config->materialization.rate_limit_bytes,
+    };
+}
+
 void fcap_compose_decoder(const struct fcap_config *config,
                           struct fcap_decode_settings *ret_settings)
 {

@@ -5,6 +5,7 @@
 #ifndef FCAP_DAEMON_COMPOSE_H
 #define FCAP_DAEMON_COMPOSE_H
 
+#include "fcap/checkpointer.h"
 #include "fcap/config.h"
 #include "fcap/dead_letters_kafka.h"
 #include "fcap/decode.h"
@@ -30,6 +31,10 @@ void fcap_compose_core(const struct fcap_config *config, const struct fcap_memor
 
 void fcap_compose_store(const struct fcap_config *config, const struct fcap_memory_plan *plan,
                         struct fcap_store_settings *ret_settings);
+
+/* Only when checkpoint.directory is configured; clock and tell are left to the caller. */
+void fcap_compose_checkpointer(const struct fcap_config *config,
+                               struct fcap_checkpointer_settings *ret_settings);
 
 void fcap_compose_decoder(const struct fcap_config *config,
                           struct fcap_decode_settings *ret_settings);

@@ -6,6 +6,7 @@
 #include "fcap/log.h"
 #include "fcap/point.h"
 #include "fcap/store_rocksdb.h"
+#include "checkpoints.h"
 #include "compose.h"
 #include "reporter.h"
 #include "server.h"
@@ -29,6 +30,8 @@ struct daemon {
     struct fcap_worker_shared shared;
     struct fcap_board *board;
     struct fcap_questions *questions;
+    struct fcap_store_settings store;
+    struct fcap_checkpoints *checkpoints;
     struct fcap_store_rocksdb *db;
     struct fcap_watchdog *watchdog;
     struct fcap_reporter *reporter;
@@ -37,6 +40,7 @@ struct daemon {
     uint64_t *keyed_slots;
     struct fcap_keyed_look keyed_look;
     unsigned ended; /* workers; atomic */
+    int64_t end_ms; /* when shutdown.deadline is over; 0: nothing was stopped */
 };
 
 int fcap_daemon_exit_code(enum fcap_status status)
@@ -132,12 +136,27 @@ static enum fcap_status check_kafka(const struct daemon *daemon, struct fcap_err
     return fcap_source_kafka_check(&source, error);
 }
 
+static enum fcap_status open_state(struct daemon *daemon, const struct fcap_memory_plan *plan,
+                                   struct fcap_error *error)
+{
+    fcap_compose_store(daemon->config, plan, &daemon->store);
+    enum fcap_status status =
+        fcap_checkpoints_open(daemon->config, &daemon->store, &daemon->checkpoints, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    status = fcap_store_rocksdb_open(&daemon->store, &daemon->db, error);
+    if (status != FCAP_OK) {
+        fcap_error_prefix(error, "state.directory");
+    }
+    return status;
+}
+
 /* First what can be refused quickly, then the pages, so that probes are answered while the state is
  * opened, then the state. */
 static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *error)
 {
     const struct fcap_config *config = daemon->config;
-    struct fcap_store_settings store;
     enum fcap_status status = check_kafka(daemon, error);
     if (status != FCAP_OK) {
         return status;
@@ -152,15 +171,18 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         return status;
     }
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, look_at_topic(daemon));
-    fcap_compose_store(config, &plan, &store);
-    status = fcap_store_rocksdb_open(&store, &daemon->db, error);
+    status = open_state(daemon, &plan, error);
     if (status != FCAP_OK) {
-        fcap_error_prefix(error, "state.directory");
         return status;
     }
     FCAP_POINT(state_opened);
     FCAP_INFO("state opened: %s", config->state.directory);
     fcap_server_attach(daemon->server, daemon->db);
+    status = fcap_checkpoints_follow(daemon->checkpoints, daemon->db, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    fcap_server_attach_checkpointer(daemon->server, fcap_checkpoints_keeper(daemon->checkpoints));
     daemon->shared = (struct fcap_worker_shared){
         .config = config,
         .replay_from_kafka = daemon->replay_from_kafka,
@@ -216,7 +238,9 @@ static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
 {
     enum fcap_status worst = FCAP_OK;
     int64_t deadline_ms = daemon->config->shutdown.deadline_ms;
-    int64_t drain_ms = fcap_clock_os_monotonic_ms() + deadline_ms / LEFT_AFTER_DRAIN;
+    int64_t now_ms = fcap_clock_os_monotonic_ms();
+    int64_t drain_ms = now_ms + deadline_ms / LEFT_AFTER_DRAIN;
+    daemon->end_ms = now_ms + deadline_ms;
     fcap_watchdog_expect_end(daemon->watchdog, deadline_ms);
     for (int64_t i = 0; i < daemon->config->workers; i++) {
         fcap_worker_stop(daemon->workers[i], drain_ms);
@@ -231,10 +255,19 @@ static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
     return worst;
 }
 
-static void close_all(struct daemon *daemon)
+/* For a last checkpoint: half of what is left, the rest is the state's. */
+static int64_t left_ms(const struct daemon *daemon)
+{
+    int64_t left_ms = (daemon->end_ms - fcap_clock_os_monotonic_ms()) / 2;
+    return left_ms > 0 ? left_ms : 0;
+}
+
+/* Gives whether nothing of it runs on. */
+static bool close_all(struct daemon *daemon)
 {
     fcap_reporter_close(daemon->reporter, LAST_REPORT_MS);
     fcap_server_close(daemon->server);
+    bool is_clean = fcap_checkpoints_close(daemon->checkpoints, left_ms(daemon));
     fcap_store_rocksdb_close(daemon->db);
     fcap_watchdog_close(daemon->watchdog);
     fcap_questions_close(daemon->questions);
@@ -242,6 +275,7 @@ static void close_all(struct daemon *daemon)
         fcap_board_close(daemon->board);
     }
     free(daemon->keyed_slots);
+    return is_clean;
 }
 
 struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *settings)
@@ -265,8 +299,11 @@ struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *set
         wait_for_stop(daemon);
         status = stop_workers(daemon, &result.is_clean);
     }
-    close_all(daemon);
-    free(daemon);
+    if (close_all(daemon)) {
+        free(daemon);
+    } else {
+        result.is_clean = false; /* Threads use what is in it. */
+    }
     result.exit_code = fcap_daemon_exit_code(status);
     FCAP_INFO("stopped, exit code %d", result.exit_code);
     fcap_log_tick(true);

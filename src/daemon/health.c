@@ -283,6 +283,10 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
     fcap_buffer_put_text(body, "],\n \"windows\":");
     fcap_readiness_put_windows(config, views, view_count, body);
     fcap_readiness_put_retention(config, facts->retention_ms, body);
+    if (facts->checkpoints != NULL) {
+        fcap_buffer_put_text(body, ",\n \"checkpoints\":");
+        put_string(body, facts->checkpoints);
+    }
     fcap_buffer_put_text(body, ",\n \"workers\":[");
     for (size_t i = 0; i < view_count; i++) {
         fcap_buffer_put_text(body, i == 0 ? "\n  " : ",\n  ");

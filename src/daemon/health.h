@@ -18,6 +18,7 @@ struct fcap_health_facts {
     bool write_stopped;                            /* RocksDB takes no writes */
     const char *last_store_error;                  /* may be empty */
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
+    const char *checkpoints;                       /* how they stand; NULL: there are none */
     int64_t retention_ms; /* of the topic, as it was at the start; 0: not known; -1: for ever */
 };
 

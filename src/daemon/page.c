@@ -104,6 +104,35 @@ static const struct family partition_families[] = {
 };
 /* clang-format on */
 
+/* clang-format off */
+#define CHECKPOINT(member, name, type, scale, help) \
+    {"fcapd_checkpoint_" name, type, help, offsetof(struct fcap_checkpoint_metrics, member), scale}
+static const struct family checkpoint_families[] = {
+    CHECKPOINT(checkpoints, "completed_total", "counter", AS_IS, "checkpoints completed"),
+    CHECKPOINT(number, "number", "gauge", AS_IS, "number of the newest complete checkpoint; 0: none yet"),
+    CHECKPOINT(duration_ms, "duration_seconds", "gauge", MILLISECONDS, "how long the newest one took to complete"),
+    CHECKPOINT(bytes, "bytes", "gauge", AS_IS, "changelog and manifest bytes written for it"),
+    CHECKPOINT(bytes_total, "bytes_total", "counter", AS_IS, "changelog and manifest bytes written"),
+    CHECKPOINT(age_ms, "age_seconds", "gauge", MILLISECONDS, "how old the state is that a restore would give; since the start while there is none"),
+    CHECKPOINT(snapshots, "snapshots_total", "counter", AS_IS, "snapshots completed"),
+    CHECKPOINT(snapshot_duration_ms, "snapshot_duration_seconds", "gauge", MILLISECONDS, "how long the newest one took to complete"),
+    CHECKPOINT(snapshot_bytes, "snapshot_bytes", "gauge", AS_IS, "bytes of files sent for it"),
+    CHECKPOINT(snapshot_bytes_total, "snapshot_bytes_total", "counter", AS_IS, "bytes of files sent for snapshots"),
+    CHECKPOINT(snapshot_age_ms, "snapshot_age_seconds", "gauge", MILLISECONDS, "age of the newest complete snapshot; since the start while there is none"),
+    CHECKPOINT(snapshot_running, "snapshot_running", "gauge", AS_IS, "1 while a snapshot is taken or sent"),
+    CHECKPOINT(materialization_behind, "materialization_behind", "gauge", AS_IS, "1 while the newest snapshot is older than two times materialization.interval"),
+    CHECKPOINT(files_sent, "files_sent_total", "counter", AS_IS, "files of snapshots sent"),
+    CHECKPOINT(files_kept, "files_kept_total", "counter", AS_IS, "files of snapshots that were kept already"),
+    CHECKPOINT(segments, "segments", "gauge", AS_IS, "segments of the changelog that are kept"),
+    CHECKPOINT(changelog_bytes, "changelog_bytes", "gauge", AS_IS, "bytes of them"),
+    CHECKPOINT(holes, "holes_total", "counter", AS_IS, "times that changes went past the changelog, so that a snapshot had to mend it"),
+    CHECKPOINT(queue_bytes, "queue_bytes", "gauge", AS_IS, "changes that wait to be written to the changelog"),
+    CHECKPOINT(failing, "failing", "gauge", AS_IS, "1 while tries fail"),
+    CHECKPOINT(objects_removed, "objects_removed_total", "counter", AS_IS, "objects removed because no checkpoint needs them"),
+    CHECKPOINT(stopped, "stopped", "gauge", AS_IS, "1 when checkpoints have ended until the next start: another writer, or another version's checkpoints"),
+};
+/* clang-format on */
+
 static void put_sample(struct fcap_buffer *page, const struct family *family, const void *base,
                        const struct fcap_metrics_label *labels, size_t count)
 {
@@ -341,6 +370,37 @@ static void put_store(const struct fcap_page_settings *settings, struct fcap_buf
     }
 }
 
+static void put_checkpoints(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    static const char on[] = "fcapd_checkpoint_enabled";
+    static const char failures[] = "fcapd_checkpoint_failures_total";
+    const struct fcap_checkpoint_metrics *metrics = settings->checkpoint;
+    const struct {
+        const char *kind;
+        uint64_t count;
+    } kinds[] = {
+        {"unavailable", metrics->failures_unavailable},
+        {"no_space", metrics->failures_no_space},
+        {"snapshot", metrics->failures_snapshot},
+        {"other", metrics->failures_other},
+    };
+    fcap_metrics_family(page, on, "gauge",
+                        "1 when checkpoint.directory is set; else the others mean nothing");
+    fcap_metrics_sample(page, on, NULL, 0, settings->has_checkpoints);
+    for (size_t i = 0; i < COUNT(checkpoint_families); i++) {
+        const struct family *family = &checkpoint_families[i];
+        fcap_metrics_family(page, family->name, family->type, family->help);
+        put_sample(page, family, metrics, NULL, 0);
+    }
+    fcap_metrics_family(page, failures, "counter",
+                        "failed tries: the volume was away, full, the state could not be copied, "
+                        "anything else");
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        const struct fcap_metrics_label label = {"kind", kinds[i].kind};
+        fcap_metrics_sample(page, failures, &label, 1, kinds[i].count);
+    }
+}
+
 /* The names that every Prometheus dashboard knows. Absent when /proc cannot be read. */
 static void put_process(struct fcap_buffer *page)
 {
@@ -400,4 +460,5 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     put_windows(settings, page);
     put_retention(settings, page);
     put_store(settings, page);
+    put_checkpoints(settings, page);
 }

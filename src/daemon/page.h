@@ -4,6 +4,7 @@
 #define FCAP_DAEMON_PAGE_H
 
 #include "board.h"
+#include "fcap/checkpointer.h"
 #include "fcap/config.h"
 #include "fcap/metrics.h"
 #include "fcap/store_rocksdb.h"
@@ -13,7 +14,9 @@ struct fcap_page_settings {
     const struct fcap_worker_view *views;
     size_t view_count;
     const struct fcap_store_metrics *store;
-    int64_t start_ms; /* wall clock of the process's start */
+    const struct fcap_checkpoint_metrics *checkpoint; /* zeroes while there are none */
+    bool has_checkpoints;                             /* checkpoint.directory is set */
+    int64_t start_ms;                                 /* wall clock of the process's start */
     bool is_ready;
     int64_t retention_ms; /* of the topic; 0: not known; -1: for ever */
 };

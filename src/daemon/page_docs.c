@@ -17,7 +17,7 @@ struct family {
 };
 
 /* A family stands under the first title of which a prefix fits; the engine has the rest. */
-enum { PROCESS, ENGINE, REDIS, KAFKA, PARTITION, WINDOW, STORE, SECTION_COUNT };
+enum { PROCESS, ENGINE, REDIS, KAFKA, PARTITION, WINDOW, STORE, CHECKPOINT, SECTION_COUNT };
 static const struct section {
     const char *title;
     const char *prefixes[6];
@@ -30,6 +30,7 @@ static const struct section {
     [PARTITION] = {"Each partition", {"fcapd_partition_"}},
     [WINDOW] = {"Each window, over the partitions of the process", {"fcapd_window_"}},
     [STORE] = {"RocksDB", {"fcapd_store_"}},
+    [CHECKPOINT] = {"Checkpoints", {"fcapd_checkpoint_"}},
 };
 
 /* Cuts the text up to `end` off the front of `rest`; all of it when there is no `end`. */
@@ -139,6 +140,7 @@ static void build_sample(struct fcap_buffer *page)
     struct fcap_config *config = calloc(1, sizeof *config);
     struct fcap_worker_view *view = calloc(1, sizeof *view);
     struct fcap_store_metrics store = {0};
+    const struct fcap_checkpoint_metrics checkpoint = {0};
     struct fcap_board_task task = {.lag = 0};
     FCAP_ASSERT(config != NULL && view != NULL);
     config->profile = "p";
@@ -146,8 +148,11 @@ static void build_sample(struct fcap_buffer *page)
     config->windows[0] = (struct fcap_config_window){"w", 1};
     view->tasks = &task;
     view->task_count = 1;
-    const struct fcap_page_settings settings = {
-        .config = config, .views = view, .view_count = 1, .store = &store};
+    const struct fcap_page_settings settings = {.config = config,
+                                                .views = view,
+                                                .view_count = 1,
+                                                .store = &store,
+                                                .checkpoint = &checkpoint};
     fcap_page_build(&settings, page);
     free(view);
     free(config);

@@ -21,9 +21,10 @@ struct fcap_server {
     struct fcap_worker_view *views; /* the HTTP thread's copy */
     struct fcap_http_route routes[ROUTES];
     struct fcap_http *http;
-    int64_t start_ms;              /* wall clock */
-    struct fcap_store_rocksdb *db; /* atomic; NULL: not open yet */
-    int64_t retention_ms;          /* of the topic, atomic; 0: not known */
+    int64_t start_ms;                       /* wall clock */
+    struct fcap_store_rocksdb *db;          /* atomic; NULL: not open yet */
+    int64_t retention_ms;                   /* of the topic, atomic; 0: not known */
+    struct fcap_checkpointer *checkpointer; /* atomic; NULL: none */
 };
 
 static size_t workers_of(const struct fcap_server *server)
@@ -53,6 +54,12 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         fcap_store_rocksdb_metrics(db, ret_metrics);
         fcap_store_rocksdb_last_error(db, &last);
     }
+    struct fcap_checkpointer *checkpointer =
+        __atomic_load_n(&server->checkpointer, __ATOMIC_ACQUIRE);
+    struct fcap_error checkpoints = {""};
+    if (checkpointer != NULL) {
+        fcap_checkpointer_describe(checkpointer, &checkpoints);
+    }
     struct fcap_sink_redis_status reporter;
     fcap_board_read(server->settings.board, server->views);
     fcap_board_read_reporter(server->settings.board, &reporter);
@@ -61,6 +68,7 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         .is_state_open = db != NULL,
         .write_stopped = ret_metrics->write_stopped != 0,
         .last_store_error = last.text,
+        .checkpoints = checkpointer != NULL ? checkpoints.text : NULL,
         .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
         .reporter = &reporter,
     };
@@ -94,14 +102,22 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
 {
     struct fcap_server *server = context;
     struct fcap_store_metrics store;
+    struct fcap_checkpoint_metrics checkpoint = {0};
+    struct fcap_checkpointer *checkpointer =
+        __atomic_load_n(&server->checkpointer, __ATOMIC_ACQUIRE);
     struct fcap_buffer unused = {0};
     (void)request;
+    if (checkpointer != NULL) {
+        fcap_checkpointer_metrics(checkpointer, &checkpoint);
+    }
     bool is_ready = put_readiness(server, &store, &unused);
     struct fcap_page_settings page = {
         .config = server->settings.config,
         .views = server->views,
         .view_count = workers_of(server),
         .store = &store,
+        .checkpoint = &checkpoint,
+        .has_checkpoints = checkpointer != NULL,
         .start_ms = server->start_ms,
         .is_ready = is_ready,
         .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
@@ -223,6 +239,14 @@ void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *d
 {
     if (server != NULL) {
         __atomic_store_n(&server->db, db, __ATOMIC_RELEASE);
+    }
+}
+
+void fcap_server_attach_checkpointer(struct fcap_server *server,
+                                     struct fcap_checkpointer *checkpointer)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->checkpointer, checkpointer, __ATOMIC_RELEASE);
     }
 }
 

@@ -7,6 +7,7 @@
 #define FCAP_DAEMON_SERVER_H
 
 #include "board.h"
+#include "fcap/checkpointer.h"
 #include "fcap/config.h"
 #include "fcap/store_rocksdb.h"
 #include "questions.h"
@@ -31,6 +32,10 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
 /* Tells the pages about the state once it is open; it must stay open until fcap_server_close(). A
  * NULL server is fine. */
 void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *db);
+
+/* The same of what keeps its checkpoints; NULL: nobody does any more. */
+void fcap_server_attach_checkpointer(struct fcap_server *server,
+                                     struct fcap_checkpointer *checkpointer);
 
 /* Tells the pages the topic's retention.ms, -1: for ever; until then it is not known. A NULL server
  * is fine. */

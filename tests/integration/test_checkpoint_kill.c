@@ -314,7 +314,7 @@ static void test_savepoints(void **state)
         run_to_end("savepoint");
         (void)restore_now("savepoint");
         help_remove(path);
-        assert_false(exists("state.savepoint"));
+        assert_false(exists("state/.savepoint"));
     }
     printf("result: %d kills at 2 points of savepoints\n", 4 * rounds());
 }
@@ -325,12 +325,12 @@ static void test_restores(void **state)
     uint64_t random = 1;
     for (int round = 0; round < 2 * rounds(); round++) {
         bool is_late = round % 2 == 0;
-        kill_at("restore", is_late ? "restore_renaming" : "restore_copying",
-                is_late ? 1 : 1 + random_below(&random, 5));
-        assert_true(exists("restored.restoring"));
-        assert_false(exists("restored"));
+        kill_at("restore", is_late ? "restore_moving" : "restore_copying",
+                1 + random_below(&random, is_late ? 6 : 5));
+        assert_true(exists("restored/.restoring"));
+        assert_false(exists("restored/CURRENT"));
         run_to_end("restore");
-        assert_false(exists("restored.restoring"));
+        assert_false(exists("restored/.restoring"));
         look_at_restored(NULL);
     }
     printf("result: %d kills at 2 points of restores\n", 2 * rounds());

@@ -283,6 +283,7 @@ static enum fcap_status snapshot(struct fcap_checkpoint_state *state, const char
         return fcap_error_set(error, FCAP_NO_SPACE, "%s: planted", directory);
     }
     flush(fake);
+    (void)mkdir(fake->directory, 0700);       /* It may be there. */
     FCAP_ASSERT(mkdir(directory, 0700) == 0); /* It must not exist. */
     write_all(fake, directory);
     *ret_sequence = fake->position.sequence;

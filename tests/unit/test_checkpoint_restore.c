@@ -171,7 +171,6 @@ static void test_nothing_whole_is_refused(void **state)
     (void)state;
     struct fcap_restore_report report;
     struct fcap_error error = {""};
-    struct stat info;
     assert_int_equal(world_try_restore(&report, &error), FCAP_REFUSED);
     assert_non_null(strstr(error.text, "there is no checkpoint of profile days, instance pod-0"));
     make_two_snapshots();
@@ -182,7 +181,7 @@ static void test_nothing_whole_is_refused(void **state)
     assert_int_equal(world_try_restore(&report, &error), FCAP_REFUSED);
     assert_non_null(strstr(error.text, "no whole checkpoint"));
     assert_non_null(strstr(error.text, "CURRENT"));
-    assert_int_equal(stat(world.state_directory, &info), -1);
+    assert_true(fcap_restore_is_free(world.state_directory));
 }
 
 static void test_a_place_that_is_away_is_no_damage(void **state)
@@ -190,13 +189,12 @@ static void test_a_place_that_is_away_is_no_damage(void **state)
     (void)state;
     struct fcap_restore_report report;
     struct fcap_error error = {""};
-    struct stat info;
     make_two_snapshots();
     world_lose_state();
     for (uint64_t call = 1; call < 12; call++) {
         fake_objects_fail(&world.objects, FAKE_OBJECTS_READ, call, FCAP_UNAVAILABLE);
         assert_int_equal(world_try_restore(&report, &error), FCAP_UNAVAILABLE);
-        assert_int_equal(stat(world.state_directory, &info), -1);
+        assert_true(fcap_restore_is_free(world.state_directory));
     }
     fake_objects_fail(&world.objects, FAKE_OBJECTS_READ, 0, FCAP_OK);
     world_restore();
@@ -225,6 +223,16 @@ static void test_a_state_is_never_overwritten(void **state)
     world_restore(); /* An empty directory is a place. */
 }
 
+static void make_file(const char *name)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", world.state_directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Some of its files are in their place already, CURRENT is not. */
 static void test_what_a_crash_left_is_removed(void **state)
 {
     (void)state;
@@ -232,15 +240,21 @@ static void test_what_a_crash_left_is_removed(void **state)
     struct stat info;
     make_two_snapshots();
     world_lose_state();
-    (void)snprintf(path, sizeof path, "%s.restoring", world.state_directory);
+    (void)snprintf(path, sizeof path, "%s/.restoring", world.state_directory);
+    assert_true(fcap_restore_is_free(world.state_directory));
+    assert_int_equal(mkdir(world.state_directory, 0700), 0);
+    assert_true(fcap_restore_is_free(world.state_directory));
+    make_file("999999.sst");
+    assert_false(fcap_restore_is_free(world.state_directory));
     assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(path, sizeof path, "%s.restoring/000001.sst", world.state_directory);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fclose(file), 0);
+    assert_true(fcap_restore_is_free(world.state_directory));
+    make_file(".restoring/CURRENT");
+    make_file(".restoring/000001.sst");
     world_restore();
-    (void)snprintf(path, sizeof path, "%s.restoring", world.state_directory);
     assert_int_equal(stat(path, &info), -1);
+    (void)snprintf(path, sizeof path, "%s/999999.sst", world.state_directory);
+    assert_int_equal(stat(path, &info), -1);
+    assert_false(fcap_restore_is_free(world.state_directory));
 }
 
 static void test_verifying_writes_nothing(void **state)
@@ -342,7 +356,7 @@ static void test_a_savepoint_is_read_back(void **state)
     fake_objects_watch(&elsewhere, damage_written, NULL);
     assert_int_equal(take_savepoint(&report, &error), FCAP_CORRUPT);
     assert_non_null(strstr(error.text, "read the savepoint back"));
-    (void)snprintf(path, sizeof path, "%s.savepoint", world.state_directory);
+    (void)snprintf(path, sizeof path, "%s/.savepoint", world.state_directory);
     assert_int_equal(stat(path, &info), -1);
     fake_objects_done(&elsewhere);
 }

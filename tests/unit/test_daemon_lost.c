@@ -156,6 +156,7 @@ static void test_nothing_is_missing(void **state)
 static void test_a_retention_that_is_too_short(void **state)
 {
     const struct fcap_store_metrics store = {0};
+    const struct fcap_checkpoint_metrics checkpoint = {0};
     struct fcap_health_facts facts = {.is_state_open = true, .last_store_error = ""};
     const int64_t needed_ms = 7 * DAY_MS + 300000;
     const int64_t cases_ms[] = {0, -1, needed_ms, needed_ms - 1};
@@ -174,6 +175,7 @@ static void test_a_retention_that_is_too_short(void **state)
                                                  .views = views,
                                                  .view_count = 2,
                                                  .store = &store,
+                                                 .checkpoint = &checkpoint,
                                                  .retention_ms = 3600000},
                     &text);
     const char *page = end_text();
@@ -184,11 +186,17 @@ static void test_a_retention_that_is_too_short(void **state)
 static void test_the_metrics_page(void **state)
 {
     const struct fcap_store_metrics store = {0};
+    const struct fcap_checkpoint_metrics checkpoint = {0};
     (void)state;
     views[1].counters.gaps[FCAP_GAP_RECREATED] = 1;
     fcap_page_build(
         &(struct fcap_page_settings){
-            .config = &config, .views = views, .view_count = 2, .store = &store},
+            .config = &config,
+            .views = views,
+            .view_count = 2,
+            .store = &store,
+            .checkpoint = &checkpoint,
+        },
         &text);
     const char *page = end_text();
     expect(page, "\nfcapd_gaps_total{worker=\"1\",kind=\"recreated\"} 1\n");

@@ -1,0 +1,120 @@
+/* `fcapd restore`: the state of a checkpoint or a savepoint into state.directory, or only a look.
+ */
+#include "commands.h"
+
+#include "daemon/compose.h"
+#include "fcap/clock_os.h"
+#include "fcap/log.h"
+#include "fcap/restore.h"
+#include "progress.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct restoring {
+    const struct fcap_arguments *arguments;
+    struct fcap_progress progress;
+};
+
+static void tell(void *context, const char *text)
+{
+    struct restoring *restoring = context;
+    fcap_progress_say(&restoring->progress, "%s", text);
+}
+
+static void tell_progress(void *context, uint64_t bytes, uint64_t bytes_all)
+{
+    struct restoring *restoring = context;
+    fcap_progress_at(&restoring->progress,
+                     restoring->arguments->is_verify_only ? "verifying" : "restoring",
+                     fcap_clock_os_monotonic_ms(), bytes, bytes_all, "bytes", NULL);
+}
+
+/* The checkpoints of this instance, or a directory that holds some. */
+static const char *place_of(const struct fcap_arguments *arguments,
+                            const struct fcap_config *config, struct fcap_error *error)
+{
+    if (arguments->from == NULL) {
+        (void)fcap_error_set(error, FCAP_CONFIG,
+                             "--from says what to restore: latest, for the newest checkpoint in "
+                             "checkpoint.directory, or a directory");
+        return NULL;
+    }
+    if (strcmp(arguments->from, "latest") != 0) {
+        return arguments->from;
+    }
+    if (config->checkpoint.directory == NULL) {
+        (void)fcap_error_set(error, FCAP_CONFIG,
+                             "--from latest: checkpoint.directory is not set; set it, or name a "
+                             "directory");
+    }
+    return config->checkpoint.directory;
+}
+
+static enum fcap_status restore(struct restoring *restoring, const struct fcap_config *config,
+                                struct fcap_restore_report *report, struct fcap_error *error)
+{
+    const bool is_real = !restoring->arguments->is_verify_only;
+    const char *from = place_of(restoring->arguments, config, error);
+    struct fcap_objects *objects = NULL;
+    struct fcap_store_settings store;
+    struct fcap_checkpoint_place_rocksdb place;
+    struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
+    if (from == NULL) {
+        return FCAP_CONFIG;
+    }
+    enum fcap_status status = fcap_objects_directory_open(from, true, &objects, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
+    fcap_compose_store(config, &plan, &store);
+    fcap_checkpoint_place_rocksdb_init(&place, &store);
+    const struct fcap_restore_settings settings = {
+        .profile = config->profile,
+        .instance = config->instance,
+        .directory = is_real ? config->state.directory : NULL,
+        .place = is_real ? &place.place : NULL,
+        .tell = tell,
+        .progress = tell_progress,
+        .context = restoring,
+    };
+    status = fcap_restore(&settings, objects, report, error);
+    fcap_objects_directory_close(objects);
+    return status;
+}
+
+static void show(const struct fcap_restore_report *report, const struct fcap_config *config,
+                 bool is_verify_only)
+{
+    (void)printf("checkpoint %llu is %s%s: as of %lld s ago, %llu files of %llu bytes, %llu "
+                 "batches of the changelog, %zu partitions; %llu newer ones were not whole\n",
+                 (unsigned long long)report->number, is_verify_only ? "whole" : "restored into ",
+                 is_verify_only ? "" : config->state.directory,
+                 (long long)(fcap_clock_os_wall_ms() - report->written_ms) / 1000,
+                 (unsigned long long)report->files, (unsigned long long)report->file_bytes,
+                 (unsigned long long)report->batches, report->partition_count,
+                 (unsigned long long)report->not_taken);
+}
+
+struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *arguments)
+{
+    struct fcap_daemon_result result = {FCAP_EXIT_CONFIG, true};
+    struct fcap_config config;
+    struct fcap_error error = {""};
+    struct fcap_restore_report report = {0};
+    struct restoring restoring = {.arguments = arguments};
+    if (!fcap_arguments_load(arguments, &config)) {
+        return result;
+    }
+    fcap_progress_init(&restoring.progress, "restore", stderr, !arguments->is_plain);
+    enum fcap_status status = restore(&restoring, &config, &report, &error);
+    fcap_progress_done(&restoring.progress);
+    if (status == FCAP_OK) {
+        show(&report, &config, arguments->is_verify_only);
+    } else {
+        (void)fprintf(stderr, "fcapd: restore: %s\n", error.text);
+    }
+    result.exit_code = fcap_daemon_exit_code(status);
+    fcap_config_done(&config);
+    return result;
+}
