@@ -101,6 +101,7 @@ static void begin(struct fcap_pipeline *pipeline)
     commit->submitted = false;
     commit->round = pipeline->round;
     commit->ticket = pipeline->letter_ticket;
+    commit->identity = pipeline->sink_state.identity;
     push_close_mark(pipeline);
     commit->mark = pipeline->mark_open - 1;
     choose_users(pipeline, commit);
@@ -317,6 +318,23 @@ enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms)
         status = release_history(pipeline, task);
     }
     return status;
+}
+
+/* Another Redis is about to acknowledge what commits wait for: none of them may say that the one of
+ * before holds all of it. */
+void commit_meet_redis(struct fcap_pipeline *pipeline)
+{
+    const struct fcap_sink_identity *identity = &pipeline->sink_state.identity;
+    for (size_t i = 0; i < pipeline->commit_count; i++) {
+        struct commit *commit = &pipeline->commits[i];
+        if (commit->submitted || is_same_redis(&commit->identity, identity)) {
+            continue;
+        }
+        commit->identity = *identity;
+        for (size_t at = 0; at < commit->task_count; at++) {
+            encode_unprojected(commit, commit->tasks[at].meta_entry);
+        }
+    }
 }
 
 /* The users of a task that goes leave the lists of commits in flight. */

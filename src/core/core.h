@@ -25,6 +25,8 @@
 
 #include "id_set.h"
 
+#include <string.h>
+
 #define COMMITS_MAX 2    /* in flight */
 #define MARKS_MAX   4096 /* open points of acknowledgement */
 #define NO_OFFSET   (-1)
@@ -200,7 +202,8 @@ struct fcap_task {
     int64_t epoch_ms;          /* when it was answered, monotonic */
     uint64_t epoch_connection; /* the sink's, that it was asked on */
     struct fcap_sink_identity epoch_identity; /* the Redis that was asked; none: it refused */
-    int64_t epoch_before; /* the newest that was answered under this assignment; 0: none */
+    int64_t epoch_before; /* the newest that was answered under this assignment; 0: none, */
+    struct fcap_sink_identity epoch_before_identity; /* and the Redis that answered it */
     bool clock_held;
     struct push_queue closed; /* users touched while the gate is closed */
     bool closed_lost;         /* some were forgotten by a commit: project everything */
@@ -225,7 +228,8 @@ struct commit {
     uint64_t mark;   /* every push up to here must be acknowledged */
     uint64_t ticket; /* every dead letter up to here must be durable */
     bool submitted;
-    struct fcap_user **users; /* encoded in it */
+    struct fcap_sink_identity identity; /* the Redis that acknowledges what it covers */
+    struct fcap_user **users;           /* encoded in it */
     size_t user_count;
     size_t user_capacity;
     struct commit_task {
@@ -235,7 +239,8 @@ struct commit {
         int64_t next_offset;
         int64_t history_ms;
         int64_t clock_before_ms; /* for a mutant */
-        size_t first_chunk;      /* entries of its timer chunks */
+        size_t meta_entry;
+        size_t first_chunk; /* entries of its timer chunks */
         size_t chunk_count;
     } * tasks;
     size_t task_count;
@@ -365,6 +370,12 @@ static inline size_t push_waiting(const struct fcap_pipeline *pipeline)
     return pipeline->first.count + pipeline->second.count;
 }
 
+static inline bool is_same_redis(const struct fcap_sink_identity *a,
+                                 const struct fcap_sink_identity *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
 /* The later of the wall clock and Redis TIME: whichever of them is behind, this one is not. */
 int64_t core_latest_ms(const struct fcap_pipeline *pipeline);
 
@@ -476,6 +487,8 @@ enum fcap_status gate_answered(struct fcap_pipeline *pipeline);
 bool gate_projects(const struct fcap_task *task);
 void gate_reached(struct fcap_task *task, int64_t offset);
 void gate_remember(struct fcap_task *task, const struct fcap_user *user);
+/* The sink's state was read: is it another Redis? */
+void gate_meet_redis(struct fcap_pipeline *pipeline);
 /* Every window is to be projected completely. */
 void gate_forget_projections(struct fcap_task *task);
 /* Everything is shown once more, from now on. */
@@ -489,11 +502,14 @@ uint32_t gate_windows_projected(const struct fcap_task *task);
 /* commit.c */
 enum fcap_status commit_step(struct fcap_pipeline *pipeline, int wait_ms);
 void commit_forget(struct fcap_pipeline *pipeline, struct fcap_task *task);
+void commit_meet_redis(struct fcap_pipeline *pipeline);
 void commit_done(struct commit *commit);
 const struct commit_task *commit_find(const struct commit *commit, const struct fcap_task *task);
 
 /* encode.c */
 void encode_task(struct fcap_task *task, struct commit *commit, size_t *user);
+/* The meta record in this entry says of no Redis any more that it holds all of a window. */
+void encode_unprojected(struct commit *commit, size_t entry);
 
 /* growth.c */
 /* An empty task begins: has its partition been added, or may its users have moved away? */

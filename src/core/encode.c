@@ -29,7 +29,7 @@ static void add_delete_range(struct fcap_pipeline *pipeline, struct commit *comm
                    (struct fcap_bytes){key->data, 2}, (struct fcap_bytes){key->data + 2, 2});
 }
 
-static void encode_meta(struct fcap_task *task, struct commit *commit)
+static void encode_meta(struct fcap_task *task, struct commit *commit, struct commit_task *part)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     struct fcap_meta *meta = &task->meta;
@@ -61,6 +61,7 @@ static void encode_meta(struct fcap_task *task, struct commit *commit)
     fcap_buffer_clear(&pipeline->key);
     fcap_key_meta(&pipeline->key, task->partition, FCAP_META_NAME);
     fcap_meta_encode(&stored, &pipeline->value);
+    part->meta_entry = commit->batch.entry_count;
     fcap_batch_add(&commit->batch, FCAP_FAMILY_META, FCAP_CHANGE_PUT,
                    fcap_buffer_bytes(&pipeline->key), fcap_buffer_bytes(&pipeline->value));
 }
@@ -95,6 +96,22 @@ static void encode_user(struct fcap_task *task, struct commit *commit, struct fc
     fcap_batch_add(&commit->batch, FCAP_FAMILY_USERS, FCAP_CHANGE_PUT,
                    fcap_buffer_bytes(&pipeline->key), fcap_buffer_bytes(&pipeline->value));
     FCAP_COUNT(pipeline->counters.commit_users, 1);
+}
+
+void encode_unprojected(struct commit *commit, size_t entry)
+{
+    struct fcap_meta meta;
+    struct fcap_buffer buffer = {0};
+    struct fcap_bytes value = fcap_batch_value(&commit->batch, entry);
+    FCAP_ASSERT(fcap_meta_decode(value, &meta) == FCAP_OK);
+    for (size_t i = 0; i < meta.window_count; i++) {
+        meta.windows[i].projected_to = (struct fcap_sink_identity){0};
+    }
+    fcap_meta_encode(&meta, &buffer);
+    FCAP_ASSERT(buffer.size == value.size);
+    memcpy(commit->batch.bytes.data + commit->batch.entries[entry].value_offset, buffer.data,
+           buffer.size);
+    fcap_buffer_done(&buffer);
 }
 
 /* A complete projection follows, which meets every user that the store or the cache holds: they
@@ -275,7 +292,7 @@ void encode_task(struct fcap_task *task, struct commit *commit, size_t *user)
         add_delete_range(pipeline, commit, FCAP_FAMILY_USERS, task->partition);
         add_delete_range(pipeline, commit, FCAP_FAMILY_ADS, task->partition);
     }
-    encode_meta(task, commit);
+    encode_meta(task, commit, part);
     log_encode(task, commit);
     if (task->open_commit == task->first_commit) {
         begin_encode_floor(task, commit);

@@ -16,11 +16,6 @@ static bool is_known(const struct fcap_sink_identity *identity)
     return memcmp(identity, &none, sizeof none) != 0;
 }
 
-static bool is_same(const struct fcap_sink_identity *a, const struct fcap_sink_identity *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 void gate_reached(struct fcap_task *task, int64_t offset)
 {
     /* Before the source has answered, the end is not known. */
@@ -72,7 +67,8 @@ void gate_forget_projections(struct fcap_task *task)
  * (the future rule asks the wall clock): everything is projected once more. */
 static void enter_epoch(struct fcap_task *task)
 {
-    if (!task->epoch_follows) {
+    /* Nor may what another Redis holds stand beside a number of this one. */
+    if (!task->epoch_follows || gate_windows_projected(task) == 0) {
         gate_forget_projections(task);
     }
     task->meta.epoch = (uint64_t)task->epoch;
@@ -84,6 +80,11 @@ static enum fcap_status open_gate(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     FCAP_POINT(gate_opening);
+    for (size_t i = 0; i < task->meta.window_count && FCAP_MUTANT(RUN_ID_MEMORY); i++) {
+        if (is_known(&task->meta.windows[i].projected_to)) {
+            task->meta.windows[i].projected_to = pipeline->sink_state.identity;
+        }
+    }
     enter_epoch(task);
     task->gate_open = true;
     /* Where a complete projection is due, the old owner may have been in the middle of one. */
@@ -103,11 +104,6 @@ static enum fcap_status open_gate(struct fcap_task *task)
         push_unqueue(pipeline, user);
         push_mark(user, windows, QUEUE_SECOND);
     }
-    for (size_t i = 0; i < task->meta.window_count && FCAP_MUTANT(RUN_ID_MEMORY); i++) {
-        if (is_known(&task->meta.windows[i].projected_to)) {
-            task->meta.windows[i].projected_to = pipeline->sink_state.identity;
-        }
-    }
     pipeline->changed = true;
     FCAP_POINT(gate_opened);
     return status;
@@ -123,7 +119,7 @@ static bool has_epoch(struct fcap_task *task)
     int64_t age_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock) - task->epoch_ms;
     bool is_fresh = age_ms <= FCAP_BACKFILL_OPENING_MS &&
                     task->epoch_connection == pipeline->sink_state.connection &&
-                    is_same(&task->epoch_identity, &pipeline->sink_state.identity);
+                    is_same_redis(&task->epoch_identity, &pipeline->sink_state.identity);
     if (!task->epoch_asked && !is_fresh && !FCAP_MUTANT(EPOCH_OLD)) {
         task->epoch = 0;
     }
@@ -186,7 +182,7 @@ uint32_t gate_windows_projected(const struct fcap_task *task)
     const struct fcap_sink_identity *identity = &task->pipeline->sink_state.identity;
     uint32_t mask = 0;
     for (size_t i = 0; i < task->meta.window_count && is_known(identity); i++) {
-        if (is_same(&task->meta.windows[i].projected_to, identity)) {
+        if (is_same_redis(&task->meta.windows[i].projected_to, identity)) {
             mask |= 1u << i;
         }
     }
@@ -297,30 +293,47 @@ static enum fcap_status scan_on(struct fcap_task *task)
     return FCAP_OK;
 }
 
+/* What the owner has shown, its epoch and the projection under way are of the Redis that gave the
+ * epoch. When another one answers, nothing of that counts, nor will it should that one come back.
+ */
+void gate_meet_redis(struct fcap_pipeline *pipeline)
+{
+    const struct fcap_sink_state *sink = &pipeline->sink_state;
+    if (!sink->ready || !is_known(&sink->identity)) {
+        return;
+    }
+    for (struct fcap_task *task = pipeline->tasks; task != NULL; task = task->next) {
+        if (FCAP_MUTANT(EPOCH_KEPT)) {
+            task->epoch_identity = sink->identity;
+        }
+        if (task->gate_open && !is_same_redis(&task->epoch_identity, &sink->identity)) {
+            task->full.active = false;
+            gate_forget_projections(task);
+        }
+    }
+    commit_meet_redis(pipeline);
+}
+
 /* An epoch counts the owners in one Redis. Another one may have come from an older copy, and then
  * gives numbers out again that owners have had: one of them would be taken for the next after ours,
  * and its values for what this state has shown. So the owner asks there, too, before it shows that
  * Redis everything (docs/decisions/0020). False: that is not answered yet. */
 static bool follow_redis(struct fcap_task *task)
 {
-    struct fcap_pipeline *pipeline = task->pipeline;
-    if (FCAP_MUTANT(EPOCH_KEPT)) {
-        task->epoch_identity = pipeline->sink_state.identity;
+    if (is_same_redis(&task->epoch_identity, &task->pipeline->sink_state.identity)) {
+        return !task->epoch_asked;
     }
-    if (!is_same(&task->epoch_identity, &pipeline->sink_state.identity)) {
-        gate_forget_projections(task); /* Nor will the one that held them, should it come back. */
-        if (!task->epoch_asked) {
-            (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
-        }
+    if (!task->epoch_asked) {
+        (void)push_epoch(task); /* Asked again at the next step when the sink is busy. */
     }
-    return !task->epoch_asked;
+    return false;
 }
 
 static enum fcap_status full_step(struct fcap_task *task)
 {
     struct fcap_pipeline *pipeline = task->pipeline;
     struct full_projection *full = &task->full;
-    if (full->active && !is_same(&full->identity, &pipeline->sink_state.identity)) {
+    if (full->active && !is_same_redis(&full->identity, &pipeline->sink_state.identity)) {
         full->active = false; /* Another Redis meanwhile: begin again. */
     }
     if (!full->active) {

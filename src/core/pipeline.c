@@ -335,12 +335,18 @@ static enum fcap_status move_tasks(struct fcap_pipeline *pipeline)
     return FCAP_OK;
 }
 
+static void read_sink(struct fcap_pipeline *pipeline)
+{
+    pipeline->ports.sink->ops->state(pipeline->ports.sink, &pipeline->sink_state);
+    gate_meet_redis(pipeline);
+}
+
 static void serve_sink(struct fcap_pipeline *pipeline, int wait_ms)
 {
     struct fcap_sink *sink = pipeline->ports.sink;
     /* RETRY is information: the state says whether the sink is ready. */
     (void)sink->ops->poll(sink, &pipeline->sink_handler, wait_ms);
-    sink->ops->state(sink, &pipeline->sink_state);
+    read_sink(pipeline);
 }
 
 /* Time stands still within a step. */
@@ -348,7 +354,7 @@ static void read_clocks(struct fcap_pipeline *pipeline)
 {
     pipeline->wall_ms = pipeline->ports.clock->wall_ms(pipeline->ports.clock);
     pipeline->monotonic_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock);
-    pipeline->ports.sink->ops->state(pipeline->ports.sink, &pipeline->sink_state);
+    read_sink(pipeline);
 }
 
 static bool has_flights(const struct fcap_pipeline *pipeline)

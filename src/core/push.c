@@ -387,10 +387,12 @@ static void take_epoch(struct fcap_task *task, enum fcap_push_result result, int
         task->meta.epoch = (uint64_t)integer; /* gate.c: in another Redis. */
         pipeline->changed = true;
     }
-    bool is_first = task->epoch_before == 0;
+    bool is_first = task->epoch_before == 0 ||
+                    !is_same_redis(&task->epoch_before_identity, &task->epoch_identity);
     int64_t before = is_first ? (int64_t)task->meta.epoch : task->epoch_before;
     task->epoch_follows = task->epoch == before + 1 && (is_first || task->epoch_follows);
     task->epoch_before = task->epoch;
+    task->epoch_before_identity = task->epoch_identity;
     task->epoch_ms = pipeline->ports.clock->monotonic_ms(pipeline->ports.clock);
 }
 

@@ -232,27 +232,185 @@ static void test_another_redis_that_gives_no_epoch_holds_nothing(void **state)
     assert_true((seen.projected_mask & 1) != 0);
 }
 
+static int setup(void **state);
+static int teardown(void **state);
+
+/* --- two servers between which the connection flips --- */
+
+static struct fcap_fake_redis other; /* the one that nobody sees now */
+
+static void flip(void)
+{
+    struct fcap_fake_redis now = world.redis;
+    if (world.pipeline != NULL) {
+        fcap_fake_sink_break(&world.sink);
+    }
+    world.redis = other;
+    world.redis.sinks = now.sinks;
+    now.sinks = NULL;
+    other = now;
+}
+
+/* Everything of the first life has been shown, twice. */
+static void live_long(void)
+{
+    pipeline_world_add(0, "u", "a", world.now_ms);
+    start();
+    run_to_open();
+    run(6000);
+}
+
+static bool is_shown(const char *text)
+{
+    struct fcap_bytes value;
+    int64_t expire_at_ms;
+    return fcap_fake_redis_get(&world.redis, fcap_bytes_of("fc:{u}:1h"), &value, &expire_at_ms) &&
+           memmem(value.data, value.size, text, strlen(text)) != NULL;
+}
+
+/* Its numbers are those of one server, not of the other one that was asked in between. */
+static void test_epochs_of_two_servers_are_not_counted_together(void **state)
+{
+    (void)state;
+    live_once();
+    claim(); /* 2: somebody was at work. */
+    flip();
+    claim();
+    start();
+    run_to_answer();
+    assert_int_equal(seen.epoch, 2);
+    flip();
+    run_to_open();
+    run(10);
+    assert_int_equal(seen.epoch, 3);
+    assert_int_equal(projections(), 1);
+}
+
+/* The number of one server and what the other one holds never stand together in the state, at
+ * whatever moment the process dies. */
+static void test_a_gate_that_opens_elsewhere_leaves_nothing_to_be_believed(void **state)
+{
+    for (int steps = 0; steps < 40; steps++) {
+        live_once();
+        claim();
+        flip();
+        claim();
+        start();
+        run_to_open();
+        run(steps);
+        pipeline_world_kill();
+        flip();
+        start();
+        run_to_open();
+        run(10);
+        assert_int_equal(seen.epoch, 3);
+        assert_int_equal(projections(), 1);
+        teardown(state);
+        (void)setup(state);
+    }
+}
+
+/* What was shown in between went to the other one alone. */
+static void test_a_projection_does_not_go_on_after_a_visit_elsewhere(void **state)
+{
+    (void)state;
+    live_long();
+    uint64_t before = projections();
+    fcap_fake_redis_restart(&world.redis, FCAP_FAKE_RESTART_ALL);
+    for (int i = 0; i < 100 && projections() == before; i++) {
+        step();
+    }
+    assert_int_equal(projections(), before + 1);
+    flip();
+    step();
+    pipeline_world_add(0, "u", "b", world.now_ms);
+    step();
+    assert_true(is_shown("\"b\""));
+    flip();
+    run(500);
+    assert_true((seen.projected_mask & 1) != 0);
+    assert_true(is_shown("\"b\""));
+}
+
+/* What a commit covers may be acknowledged by another server than the one that it names. */
+static void test_a_commit_says_nothing_of_a_server_that_did_not_acknowledge_it(void **state)
+{
+    for (int steps = 0; steps < 40; steps++) {
+        live_long();
+        pipeline_world_add(0, "u", "b", world.now_ms);
+        world.redis.draw = draw_lowest;
+        world.sink.faults.slow_per_command = 1000; /* No answer. */
+        run(5);
+        world.redis.draw = NULL;
+        world.sink.faults.slow_per_command = 0;
+        flip();
+        run(steps);
+        pipeline_world_kill();
+        flip();
+        start();
+        run_to_open();
+        run(100);
+        assert_true(is_shown("\"b\""));
+        teardown(state);
+        (void)setup(state);
+    }
+}
+
+/* Nothing is begun there before it was asked. */
+static void test_another_redis_that_takes_nothing_is_asked_first(void **state)
+{
+    (void)state;
+    live_long();
+    uint64_t before = projections();
+    fcap_fake_redis_restart(&world.redis, FCAP_FAKE_RESTART_ALL);
+    world.sink.in_flight_max = 0;
+    run(500);
+    assert_int_equal(projections(), before);
+    world.sink.in_flight_max = 1000;
+    run(500);
+    assert_int_equal(seen.epoch, 2);
+    assert_int_equal(projections(), before + 1);
+}
+
 static int setup(void **state)
 {
     seen = (struct fcap_task_report){0};
+    fcap_fake_redis_init(&other, &world.server_clock);
+    other.run_id += 1000;
+    other.serial += 1000;
     return pipeline_world_setup(state);
+}
+
+static int teardown(void **state)
+{
+    fcap_fake_redis_done(&other);
+    return pipeline_world_teardown(state);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_an_epoch_of_a_moment_ago_opens_the_gate, setup,
-                                        pipeline_world_teardown),
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_an_epoch_of_long_ago_is_asked_for_again, setup,
-                                        pipeline_world_teardown),
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_an_epoch_of_another_connection_is_asked_for_again,
-                                        setup, pipeline_world_teardown),
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_claim_between_two_epochs_is_noticed, setup,
-                                        pipeline_world_teardown),
-        cmocka_unit_test_setup_teardown(test_another_redis_is_asked_again, setup,
-                                        pipeline_world_teardown),
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_another_redis_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_redis_that_gives_no_epoch_holds_nothing, setup,
-                                        pipeline_world_teardown),
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_epochs_of_two_servers_are_not_counted_together, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_gate_that_opens_elsewhere_leaves_nothing_to_be_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_projection_does_not_go_on_after_a_visit_elsewhere,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_commit_says_nothing_of_a_server_that_did_not_acknowledge_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_redis_that_takes_nothing_is_asked_first, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests_name("epoch", tests, NULL, NULL);
 }
