@@ -73,11 +73,11 @@ struct fcap_start {
 #define FCAP_START_LEFT_OUT 1000 /* so many offsets below the start are looked at */
 bool fcap_start_misses(const struct fcap_start *start, struct fcap_decoder *decoder,
                        const struct fcap_record *record, int64_t waited_ms);
-/* True when the record's timestamp can be the time of its writing: it is the broker's, or the
- * record's own event does not contradict it. Where all that a cut log (it does not begin at 0)
- * still holds below the start is looked at, and none of it tells, then nothing says how late the
- * records were that retention took: reading begins at the log's start. NULL tells. Pure but for the
- * decoder. */
+/* True when the record's timestamp can be the time of its writing: it is the broker's, or it is not
+ * of the future and the record's own event does not contradict it. Where all that a cut log (it
+ * does not begin at 0) still holds below the start is looked at, and none of it tells, then nothing
+ * says how late the records were that retention took: reading begins at the log's start. NULL
+ * tells. Pure but for the decoder. */
 bool fcap_start_tells(const struct fcap_start *start, struct fcap_decoder *decoder,
                       const struct fcap_record *record);
 

@@ -29,6 +29,7 @@ bool fcap_start_tells(const struct fcap_start *start, struct fcap_decoder *decod
         return true;
     }
     return record->timestamp_ms >= FCAP_TIMESTAMP_USABLE_MS &&
+           record->timestamp_ms <= start->future_ms &&
            decoder->decode(decoder, record, &event) == FCAP_REJECT_NONE && !event.is_tombstone &&
            event.time_ms <= record->timestamp_ms + (start->after_ms - start->time_ms);
 }

@@ -33,7 +33,8 @@ static void take_event(struct kafka_whole *whole, int64_t timestamp_ms, size_t a
 {
     static struct fcap_decoder decoder = {decode};
     static const uint8_t value[1000];
-    struct fcap_start start = {.kind = FCAP_START_TIME, .time_ms = 0, .after_ms = 600};
+    struct fcap_start start = {
+        .kind = FCAP_START_TIME, .time_ms = 0, .after_ms = 600, .future_ms = TIME_MS + 5000};
     struct fcap_record record = {.timestamp_ms = timestamp_ms,
                                  .timestamp_type = FCAP_TIMESTAMP_CREATE,
                                  .value = {after_ms == 0 ? NULL : value, after_ms}};
@@ -48,6 +49,8 @@ static void test_a_record_that_does_not_tell(void **state)
     kafka_whole_short(&whole);
     take_event(&whole, TIME_MS, 601);
     take_event(&whole, TIME_MS, 0);
+    take_event(&whole, TIME_MS + 5001, 600); /* Nor is one from the future. */
+    take_event(&whole, INT64_MAX - 1, 600);
     assert_int_equal(whole.since_ms, INT64_MAX);
     take_event(&whole, TIME_MS, 600);
     assert_int_equal(whole.since_ms, TIME_MS);

@@ -92,9 +92,15 @@ static void test_what_tells_when_it_was_written(void **unused)
         {NOW_MS, FCAP_TIMESTAMP_APPEND, NULL, true},
         {0, FCAP_TIMESTAMP_CREATE, "0", false},
         {-1, FCAP_TIMESTAMP_NONE, "0", false},
+        {NOW_MS + 2000, FCAP_TIMESTAMP_CREATE, "1700000002000", true},
+        {NOW_MS + 2001, FCAP_TIMESTAMP_CREATE, "1700000002000", false},
+        {INT64_MAX - 1, FCAP_TIMESTAMP_CREATE, "1700000000000", false},
+        {NOW_MS + 2001, FCAP_TIMESTAMP_APPEND, "1700000002000", true},
     };
-    const struct fcap_start start = {
-        .kind = FCAP_START_TIME, .time_ms = 1000, .after_ms = 1000 + HOUR_MS};
+    const struct fcap_start start = {.kind = FCAP_START_TIME,
+                                     .time_ms = 1000,
+                                     .after_ms = 1000 + HOUR_MS,
+                                     .future_ms = NOW_MS + 2000};
     (void)unused;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fcap_record record = {
