@@ -4,6 +4,7 @@
 
 #include "lab/lab.h"
 #include "lab/redis_reader.h"
+#include "lib/full_size.h"
 #include "lib/kafka_proxy.h"
 
 #include <inttypes.h>
@@ -42,12 +43,6 @@ static uint32_t draw(uint32_t below)
     static uint64_t random = 20240611;
     random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(random >> 33) % below;
-}
-
-static bool is_full(void)
-{
-    const char *size = getenv("FCAP_TEST_FULL");
-    return size != NULL && strcmp(size, "1") == 0;
 }
 
 /* --- the topic --- */
@@ -399,7 +394,7 @@ static void test_short_log(void)
 static void test_every_key_and_every_end(void **unused)
 {
     (void)unused;
-    size_t count = is_full() ? 300000 : 20000;
+    size_t count = is_full_size() ? 300000 : 20000;
     make_short_log();
     produce(count, (uint32_t)count / 20);
     live_read(&live);
@@ -526,7 +521,7 @@ static void test_a_living_daemon_is_left_alone(void **unused)
     char group[256];
     produce(4000, 300);
     race("backfill_queued:1", true);
-    for (size_t i = 0; i < sizeof points / sizeof points[0] && is_full(); i++) {
+    for (size_t i = 0; i < sizeof points / sizeof points[0] && is_full_size(); i++) {
         produce(2000, 300); /* Instead of what was erased. */
         race(points[i], i % 2 == 0);
     }

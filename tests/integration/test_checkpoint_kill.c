@@ -6,6 +6,7 @@
 #include "fcap/restore.h"
 #include "fcap/savepoint.h"
 #include "integration/store_rocksdb_help.h"
+#include "lib/full_size.h"
 #include "lib/random_log.h"
 
 #include <setjmp.h>
@@ -235,7 +236,7 @@ static struct fcap_restore_report restore_now(const char *from)
 
 static int rounds(void)
 {
-    return getenv("FCAP_TEST_FULL") != NULL ? 30 : 2;
+    return is_full_size() ? 30 : 2;
 }
 
 static void stop_file(bool is_there)

@@ -7,6 +7,7 @@
 #include "fcap/savepoint.h"
 #include "integration/store_rocksdb_frames.h"
 #include "integration/store_rocksdb_help.h"
+#include "lib/full_size.h"
 #include "lib/random_log.h"
 
 #include <setjmp.h>
@@ -220,7 +221,7 @@ static struct fcap_restore_report restore_and_compare(struct fcap_objects *objec
 static void test_machines_are_lost(void **state)
 {
     (void)state;
-    const int losses = getenv("FCAP_TEST_FULL") != NULL ? 100 : 20;
+    const int losses = is_full_size() ? 100 : 20;
     size_t compared_all = 0;
     uint64_t batches = 0;
     uint64_t lost = 0;

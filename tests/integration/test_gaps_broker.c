@@ -4,6 +4,7 @@
  * FCAP_TEST_FULL=1: each kind with degrade and stop; B20 has more of a topic that was recreated. */
 #include "gaps_fixture.h"
 #include "lab/lab.h"
+#include "lib/full_size.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -302,9 +303,8 @@ int main(void)
         CASE(test_an_empty_topic_in_its_place),
         CASE(test_an_empty_topic_in_its_place_stops_it),
     };
-    const char *full = getenv("FCAP_TEST_FULL");
     int failed = cmocka_run_group_tests_name("gaps", tests, NULL, NULL);
-    if (full != NULL && strcmp(full, "1") == 0) {
+    if (is_full_size()) {
         failed += cmocka_run_group_tests_name("gaps, the rest", rest, NULL, NULL);
     }
     return failed;

@@ -1,5 +1,6 @@
 /* Partitions are added to a topic on a real broker, under load, while the daemon runs and while it
  * is stopped. Producers learn of it one after the other; some users are erased meanwhile. */
+#include "lib/full_size.h"
 #include "run_fixture.h"
 
 #include "lab/lab.h"
@@ -264,7 +265,6 @@ static void test_on_gap_stop(void **unused)
 
 int main(void)
 {
-    const char *full = getenv("FCAP_TEST_FULL");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_added_while_it_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_on_gap_stop, setup_stop, teardown),
@@ -273,7 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_added_while_it_is_stopped, setup, teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (full != NULL && strcmp(full, "1") == 0) {
+    if (is_full_size()) {
         failed += cmocka_run_group_tests(more, NULL, NULL);
     }
     return failed;

@@ -8,6 +8,7 @@
 #include "history.h"
 
 #include "lab/lab.h"
+#include "lib/full_size.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -33,12 +34,6 @@ static const struct live_window days[] = {
     {"1d", DAY_MS}, {"3d", 3 * DAY_MS}, {"7d", 7 * DAY_MS}, {NULL, 0}};
 static const struct live_window seconds[] = {{"1s", 1000}, {"4s", 4000}, {"5m", 300000}, {NULL, 0}};
 
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
-
 static struct history_options options_of_days(void)
 {
     return (struct history_options){
@@ -52,11 +47,11 @@ static struct history_options options_of_days(void)
                 .more_kafka = "  keyed: assume\n",
                 .more = "event:\n  id: id\nshutdown:\n  deadline: 20s\n",
             },
-        .events = is_full() ? 5000000 : 300000,
-        .users = is_full() ? 50000 : 1000,
-        .rate = is_full() ? 3000 : 500,
+        .events = is_full_size() ? 5000000 : 300000,
+        .users = is_full_size() ? 50000 : 1000,
+        .rate = is_full_size() ? 3000 : 500,
         .span_ms = 7 * DAY_MS + DAY_MS / 4, /* What is older than the longest window is not read. */
-        .edge_ms = is_full() ? 300000 : 120000,
+        .edge_ms = is_full_size() ? 300000 : 120000,
         .empty = EMPTY,
         .slow = SLOW,
         .seed = 20240611,
@@ -80,8 +75,8 @@ static int setup_seconds(void **unused)
     options.live.windows = "[1s, 4s, 5m]";
     options.live.lengths = seconds;
     options.live.more_kafka = NULL;
-    options.events = is_full() ? 1000000 : 40000;
-    options.users = is_full() ? 20000 : 600;
+    options.events = is_full_size() ? 1000000 : 40000;
+    options.users = is_full_size() ? 20000 : 600;
     options.span_ms = 360000;
     options.edge_ms = 100000;
     history_init(&history, &options);
@@ -93,8 +88,8 @@ static int setup_backfill(void **unused)
 {
     (void)unused;
     struct history_options options = options_of_days();
-    options.events = is_full() ? 1000000 : 40000;
-    options.users = is_full() ? 20000 : 600;
+    options.events = is_full_size() ? 1000000 : 40000;
+    options.users = is_full_size() ? 20000 : 600;
     history_init(&history, &options);
     history_produce(&history);
     return 0;
@@ -199,7 +194,7 @@ static void test_seven_days_from_nothing(void **unused)
     assert_int_equal(history.ends[EMPTY], 0);
     assert_true(history.ends[SLOW] > 0 && history.ends[SLOW] < history.ends[SLOW + 1] / 4);
     history_start_slowly(&history, 1500, 50);
-    compare_at_instants(INSTANTS, is_full() ? 2000 : 150, &tallies);
+    compare_at_instants(INSTANTS, is_full_size() ? 2000 : 150, &tallies);
     history_check_watch(&history, &watched);
     print_result("days", &tallies, &watched);
     check_tallies(&tallies, INSTANTS);
@@ -219,7 +214,7 @@ static void test_expiries_during_the_load(void **unused)
     static struct history_watched watched;
     (void)unused;
     history_start_slowly(&history, 1500, 50);
-    compare_at_instants(INSTANTS_SHORT, is_full() ? 2000 : 250, &tallies);
+    compare_at_instants(INSTANTS_SHORT, is_full_size() ? 2000 : 250, &tallies);
     history_check_watch(&history, &watched);
     print_result("seconds", &tallies, &watched);
     check_tallies(&tallies, INSTANTS_SHORT);
@@ -246,7 +241,7 @@ static void test_backfill_first_then_run(void **unused)
     assert_true(early.sets > keys / 2);
     assert_int_equal(early.unlinks, 0);
     history_start(&history);
-    compare_at_instants(INSTANTS_SHORT, is_full() ? 2000 : 150, &tallies);
+    compare_at_instants(INSTANTS_SHORT, is_full_size() ? 2000 : 150, &tallies);
     history_check_watch(&history, &watched);
     print_message("result: backfill first: %" PRIu64 " keys compared at T, %" PRIu64 " wrong\n",
                   backfilled.compared, backfilled.wrong);

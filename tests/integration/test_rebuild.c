@@ -1,6 +1,7 @@
 /* `fcapd rebuild` on a real broker and a real Redis: what another hand has done to keys is found
  * and mended, with the daemon running, stopped, under load, killed in the middle, and not where
  * another owner is at work. */
+#include "lib/full_size.h"
 #include "run_fixture.h"
 #include "lab/claims.h"
 #include "lab/lab.h"
@@ -542,10 +543,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_another_owner_keeps_its_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_owner_comes_in_the_middle, setup, teardown),
     };
-    const char *full = getenv("FCAP_TEST_FULL");
-    bool is_full = full != NULL && strcmp(full, "1") == 0;
     (void)kafka_test_brokers(); /* Skips the program when there is none. */
     int failed = cmocka_run_group_tests_name("rebuild", reduced, NULL, NULL);
-    return is_full ? failed + cmocka_run_group_tests_name("rebuild, killed", more, NULL, NULL)
-                   : failed;
+    return is_full_size()
+               ? failed + cmocka_run_group_tests_name("rebuild, killed", more, NULL, NULL)
+               : failed;
 }

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "integration/store_rocksdb_world.h"
+#include "lib/full_size.h"
 
 /* --- wrappers ------------------------------------------------------------------------------------
  */
@@ -124,7 +125,7 @@ static void wait_for_commits(unsigned count)
 
 static void restored_states_are_the_living_one(bool wal)
 {
-    const unsigned rounds = getenv("FCAP_TEST_FULL") != NULL ? 25 : 6;
+    const unsigned rounds = is_full_size() ? 25 : 6;
     char copies[32][160];
     uint64_t sequences[32];
     unsigned seed = 20261130;

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "integration/store_rocksdb_world.h"
+#include "lib/full_size.h"
 
 static atomic_size_t failures;
 
@@ -201,7 +202,7 @@ static void report_holding_back(bool wal)
 /* Taken while everything is written, compacted and dropped; some are looked at again at the end. */
 static void no_snapshot_has_a_hole(bool wal)
 {
-    const size_t snapshots = getenv("FCAP_TEST_FULL") != NULL ? 250 : 100;
+    const size_t snapshots = is_full_size() ? 250 : 100;
     char kept[KEPT_SNAPSHOTS][160];
     uint64_t kept_sequences[KEPT_SNAPSHOTS];
     struct model kept_models[KEPT_SNAPSHOTS] = {{.sequence = 0}};

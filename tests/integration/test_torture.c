@@ -4,6 +4,7 @@
  * everything has left its windows.
  *
  * FCAP_TEST_FULL=1: every point, 50 deaths, a million events. FCAP_TORTURE_SEED: another order. */
+#include "lib/full_size.h"
 #include "torture.h"
 
 #include "lab/lab.h"
@@ -375,12 +376,10 @@ static int setup(void **unused)
 {
     (void)unused;
     const char *given = getenv("FCAP_TORTURE_SEED");
-    const char *size = getenv("FCAP_TEST_FULL");
-    bool is_full = size != NULL && strcmp(size, "1") == 0;
     uint64_t seed = given == NULL ? 20240611 : strtoull(given, NULL, 10);
     print_message("seed %" PRIu64 "\n", seed);
-    torture_init(&torture, is_full ? &full : &reduced, seed);
-    if (is_full) {
+    torture_init(&torture, is_full_size() ? &full : &reduced, seed);
+    if (is_full_size()) {
         plan_full();
     } else {
         plan_reduced();

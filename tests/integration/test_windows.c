@@ -12,6 +12,7 @@
  * FCAP_TEST_FULL=1: each change quiet, under load, and killed at each of its points. */
 #include "lab/lab.h"
 #include "lab/redis_watch.h"
+#include "lib/full_size.h"
 #include "live.h"
 #include "windows_traffic.h"
 
@@ -50,12 +51,6 @@ static unsigned kills;
 static uint64_t firsts;
 static char stop_at[64];
 static char stop_file[128];
-
-static bool is_full(void)
-{
-    const char *full = getenv("FCAP_TEST_FULL");
-    return full != NULL && strcmp(full, "1") == 0;
-}
 
 /* --- the daemon ------------------------------------------------------------------------------ */
 
@@ -497,7 +492,7 @@ static void test_changes_killed_in_the_middle_under_load(void **unused)
         serve_incomplete();
         end();
         goes_on = false;
-        for (size_t i = 0; i < CHANGES && is_full(); i++) {
+        for (size_t i = 0; i < CHANGES && is_full_size(); i++) {
             bool has_more = changes[i].points[which[i] + 1] != NOWHERE;
             which[i] += has_more;
             goes_on = goes_on || has_more;
@@ -534,7 +529,7 @@ int main(void)
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)kafka_test_brokers(); /* Skips the program when there is none. */
     /* At reduced size the first does all that the second does, and more. */
-    int code = _cmocka_run_group_tests("windows", tests, is_full() ? 2 : 1, NULL, NULL);
+    int code = _cmocka_run_group_tests("windows", tests, is_full_size() ? 2 : 1, NULL, NULL);
     print_message("result: %zu changes of windows, %u kills in the middle: %" PRIu64
                   " keys and PXAT compared, %" PRIu64 " non-empty, %" PRIu64 " first values\n",
                   CHANGES, kills, tally.now.compared, tally.now.non_empty, firsts);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "lib/full_size.h"
 #include "unit/race_world.h"
 
 #define START_MS 1700000000000ll
@@ -393,8 +394,7 @@ static void test_owners_are_not_disturbed(void **state)
 {
     (void)state;
     static const struct plant nothing = {0};
-    const char *full = getenv("FCAP_TEST_FULL");
-    size_t seeds = full != NULL && strcmp(full, "1") == 0 ? FULL_SEEDS : SEEDS;
+    size_t seeds = is_full_size() ? FULL_SEEDS : SEEDS;
     struct race_score score = run_worlds(&nothing, seeds);
     printf("result: %zu worlds; keys written %zu, kept %zu; partitions fenced %zu, open %zu; "
            "tombstones behind what was read %zu; ends: finished %zu, killed %zu, emptied %zu\n",
