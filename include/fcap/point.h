@@ -62,7 +62,6 @@
     X(snapshot_begun,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "nothing is left of an earlier one, nothing is copied") \
     X(snapshot_copied,   CHECKPOINT, FCAP_LEAD_CHECKPOINT, 3, "the copy is whole, nobody knows its number") \
     X(frame_applied,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a frame of a changelog is written, not durable") \
-    X(partition_carried, CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a batch of a partition that is carried over is written") \
     X(lineage_drawn,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a new lineage is written, without the log not durable") \
     X(objects_marking,   OBJECT,     FCAP_LEAD_OBJECTS,  1, "a directory of objects has no mark yet, its text is written") \
     X(object_begun,      OBJECT,     FCAP_LEAD_OBJECTS, 20, "an object is begun, nothing of it is written") \

@@ -9,7 +9,6 @@
 #include "fcap/assert.h"
 #include "fcap/key.h"
 #include "fcap/meta.h"
-#include "fcap/point.h"
 
 #include <string.h>
 
@@ -57,7 +56,6 @@ static bool write_batch(struct carry *carry)
         while (carry->status == FCAP_OK && done == NULL) {
             (void)carry->store->ops->completed(carry->store, WAIT_MS, &done, &carry->status);
         }
-        FCAP_POINT(partition_carried);
     }
     begin_batch(carry);
     return carry->status == FCAP_OK;

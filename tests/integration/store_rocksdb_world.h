@@ -47,7 +47,7 @@ static inline void begin_world(bool wal, size_t value_bytes)
         fixture.settings.families[i].level_base_bytes = 128 << 10;
     }
     fixture.settings.sync = FCAP_STORE_SYNC_INTERVAL;
-    fixture.settings.sync_interval_ms = wal ? 100 : 1000;
+    fixture.settings.sync_interval_ms = 1000;
     fixture.settings.release_sweep_ms = 300;
     fixture.settings.release_step_ms = 20;
     world = (struct world){.model = {.sequence = 0}};
