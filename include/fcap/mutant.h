@@ -64,6 +64,7 @@
     X(LOOK_FORGOTTEN,  "a second look that is due goes with its task")                          \
     X(LOOK_NAMED,      "an old owner is thought to know only users that records name")          \
     X(ERASED_CLOCK,    "an erased user's keys are left to the server's clock")                  \
+    X(HELD_LEFT,       "what an earlier owner left of a window that is held back outlasts changes") \
     X(ERASED_LAG,      "an erasure holds up to T, also where T lags and users may have moved")  \
     X(GROWN_TAKEN,     "windows stay ready when an erasure is shown again after a growth")      \
     X(GROWN_LAST,      "what old owners wrote last after a growth is not put right")

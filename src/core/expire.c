@@ -270,8 +270,7 @@ static enum fcap_status build_event(struct fcap_task *task, size_t window,
     if (event->time_ms > user->newest_ms && !FCAP_MUTANT(BUILD_NEWEST)) {
         user->newest_ms = event->time_ms;
     }
-    user_touch(user);
-    push_mark(user, 1u << window, QUEUE_SECOND);
+    user_touch(user); /* A complete projection follows. */
     FCAP_COUNT(pipeline->counters.built, 1);
     return FCAP_OK;
 }

@@ -250,12 +250,13 @@ static bool fill_push(struct fcap_user *user, size_t window, struct fcap_push *p
         growth_take_away(task, user, window);
     }
     if (!task_window_served(task, window)) {
-        /* A complete projection follows when it is ready. */
+        /* A complete projection follows when it is ready. What Redis holds of an earlier owner,
+         * whose window was complete, lacks the change. */
         fcap_buffer_clear(&pipeline->key);
         fcap_key_build(&pipeline->key_template, fcap_user_id(user), meta->name, &pipeline->key);
         *push = (struct fcap_push){.kind = FCAP_PUSH_UNLINK};
         push->key = fcap_buffer_bytes(&pipeline->key);
-        return meta->taken || is_gone;
+        return (is_owner && !FCAP_MUTANT(HELD_LEFT)) || is_gone;
     }
     if (!is_owner && !is_gone) {
         return false; /* Somebody else shows it, or its PXAT ends it. */

@@ -310,7 +310,7 @@ static void cut_log_to_junk(struct sim_world *world)
     start(world);
 }
 
-/* --- erasures --- */
+/* --- what goes --- */
 
 static void expect_gone(struct sim_world *world, int user)
 {
@@ -319,14 +319,13 @@ static void expect_gone(struct sim_world *world, int user)
     int64_t pxat;
     (void)snprintf(key, sizeof key, "fc:{u%d}:w0", user);
     if (fcap_fake_redis_get(&world->redis, fcap_bytes_of(key), &value, &pxat)) {
-        sim_fail(world, "u%d was erased, and is shown: %.*s", user, (int)value.size,
+        sim_fail(world, "u%d is shown, and must not be: %.*s", user, (int)value.size,
                  (const char *)value.data);
     }
 }
 
-/* The new owner holds the window back, as it knows only what is new, and shows nothing; but what
- * the old one has left of an erased user goes. */
-static void erase_held_back(struct sim_world *world)
+/* The new owner holds the window back, as it knows only what is new; the old one was complete. */
+static void hold_back(struct sim_world *world)
 {
     world->wanted[0] = 1;
     start(world);
@@ -339,7 +338,37 @@ static void erase_held_back(struct sim_world *world)
     move(world, 0, 0);
     rest(world);
     expect_gate(world, 0, 0);
+}
+
+/* What the old one has left lacks what comes, and nobody adds it. */
+static void change_held_back(struct sim_world *world)
+{
+    hold_back(world);
+    add(world, SIM_EVENT, 0, 1, 0);
+    rest(world);
+    expect_gone(world, 0);
+}
+
+static void erase_held_back(struct sim_world *world)
+{
+    hold_back(world);
     add(world, SIM_TOMBSTONE, 0, 0, 0);
+    rest(world);
+    expect_gone(world, 0);
+}
+
+/* By what Redis' clock told last the key has gone by itself; it is set back before it has. */
+static void erase_by_clock(struct sim_world *world)
+{
+    world->wanted[0] = 0;
+    start(world);
+    add(world, SIM_EVENT, 0, 0, 0);
+    rest(world);
+    expect_gate(world, 0, 0);
+    world->stepped_back = true;
+    world->redis_clock.offset_ms -= LENGTH_MS + SESSION_MS;
+    sim_pass_time(world, LENGTH_MS + SESSION_MS);
+    add(world, SIM_TOMBSTONE, 0, 0, 0); /* It is read before T has moved. */
     rest(world);
     expect_gone(world, 0);
 }
@@ -429,7 +458,9 @@ static const struct {
     {"commits lost behind timers that were dropped", lose_commits},
     {"a cut log whose timestamps lie", cut_log},
     {"a cut log that begins without an event", cut_log_to_junk},
+    {"a change where the window is held back", change_held_back},
     {"an erasure where the window is held back", erase_held_back},
+    {"an erasure as the clock of Redis is set back", erase_by_clock},
     {"an erasure while T lags behind a growth", erase_lagging},
     {"an erasure in the place that a user has left", take_away},
     {"an erasure that an old partition undoes", settle_growth},
