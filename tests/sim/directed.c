@@ -236,6 +236,25 @@ static void wake_up_showing_all(struct sim_world *world)
     work_late(world);
 }
 
+/* Redis comes back from a copy that knows the owner's epoch, but not what was shown since, while
+ * the owner is away: only its state tells that it is another one. */
+static void come_back_to_another_redis(struct sim_world *world)
+{
+    world->wanted[0] = 0;
+    start(world);
+    rest(world);
+    expect_gate(world, 0, 0);
+    fcap_fake_redis_save(&world->redis);
+    add(world, SIM_EVENT, 0, 0, 0);
+    rest(world);
+    sim_crash(world, 0, 0);
+    fcap_fake_redis_restart(&world->redis, FCAP_FAKE_RESTART_SAVED);
+    sim_start_process(world, 0);
+    world->wanted[0] = 0;
+    rest(world);
+    expect_gate(world, 0, 0);
+}
+
 /* A clock that was ahead let a run count, and show, what the next one refuses. */
 static void judge_again(struct sim_world *world)
 {
@@ -454,6 +473,7 @@ static const struct {
     {"an old owner's commands are done late", wake_up},
     {"and its successor was restarted", wake_up_after_restart},
     {"an old owner was showing everything", wake_up_showing_all},
+    {"another Redis that continues the epochs", come_back_to_another_redis},
     {"a record is judged again", judge_again},
     {"commits lost behind timers that were dropped", lose_commits},
     {"a cut log whose timestamps lie", cut_log},
