@@ -16,6 +16,7 @@ enum { STEP_MS = 500, SESSION_MS = 10000 };
 
 static struct fcap_task_report seen;
 static int64_t commit_interval_ms;
+static bool has_short_window;
 
 static void start(void)
 {
@@ -24,6 +25,9 @@ static void start(void)
     settings.commit_interval_ms = commit_interval_ms;
     settings.session_timeout_ms = SESSION_MS;
     settings.expiry_hold_ms = 0;
+    if (has_short_window) {
+        settings.windows[settings.window_count++] = (struct fcap_window){"1m", 60000};
+    }
     pipeline_world_start(&settings, &pipeline_world_decoder);
 }
 
@@ -250,6 +254,49 @@ static void test_a_change_in_a_window_that_is_held_back(void **state)
     expect("fc:{other}:1h", NULL);
 }
 
+/* The state knows of the erasure, but no record names the user any more; one of two windows is held
+ * back. */
+static void open_with_an_erasure(void)
+{
+    has_short_window = true;
+    for (int i = 0; i < 3; i++) {
+        pipeline_world_add(0, "gone", i < 2 ? "a" : NULL, world.now_ms);
+    }
+    fake_topic_trim(&world.topic, 0, 1);
+    start();
+    pass(PIPELINE_WORLD_HOUR_MS / 6);
+    assert_int_equal(seen.ready_mask, 2);
+    expect("fc:{gone}:1h", NULL);
+}
+
+static void test_an_old_owner_undoes_an_erasure_in_a_window_that_is_held_back(void **state)
+{
+    (void)state;
+    open_with_an_erasure();
+    pipeline_world_kill();
+    fcap_fake_redis_flush(&world.redis); /* A complete projection is due. */
+    start();
+    pass(SESSION_MS / 4);
+    assert_true(seen.gate_open);
+    write_old("fc:{gone}:1h");
+    write_old("fc:{gone}:1m");
+    pass(SESSION_MS);
+    expect("fc:{gone}:1m", NULL);
+    expect("fc:{gone}:1h", NULL);
+}
+
+static void test_an_older_copy_of_redis_undoes_one(void **state)
+{
+    (void)state;
+    write_old("fc:{gone}:1h");
+    fcap_fake_redis_save(&world.redis);
+    open_with_an_erasure();
+    fcap_fake_redis_restart(&world.redis, FCAP_FAKE_RESTART_SAVED);
+    expect("fc:{gone}:1h", "{\"old\":1}");
+    pass(SESSION_MS);
+    expect("fc:{gone}:1h", NULL);
+}
+
 /* Redis' clock says that the key has gone by itself, and is set back before it has. */
 static int64_t set_back_ms;
 
@@ -293,6 +340,7 @@ static int setup(void **state)
 {
     seen = (struct fcap_task_report){0};
     commit_interval_ms = STEP_MS;
+    has_short_window = false;
     return pipeline_world_setup(state);
 }
 
@@ -309,6 +357,8 @@ int main(void)
         CASE(test_a_look_that_was_done_is_not_left),
         CASE(test_a_look_at_all_is_done_once),
         CASE(test_a_change_in_a_window_that_is_held_back),
+        CASE(test_an_old_owner_undoes_an_erasure_in_a_window_that_is_held_back),
+        CASE(test_an_older_copy_of_redis_undoes_one),
         CASE(test_an_erasure_when_the_clock_of_redis_is_set_back),
         CASE(test_an_erasure_while_t_lags_and_the_topic_grows),
     };
