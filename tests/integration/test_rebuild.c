@@ -22,13 +22,14 @@
 
 #include <cmocka.h>
 
-#define START_MS   60000
-#define APPLIED_MS 60000
-#define STOP_MS    30000
-#define LAG_MS     1500
-#define TOKEN      "secret-token"
-#define DIFFERS    1
-#define TEMPORARY  75
+#define START_MS       60000
+#define APPLIED_MS     60000
+#define STOP_MS        30000
+#define LAG_MS         1500
+#define SECOND_LOOK_MS 7000 /* a session timeout after a gate has opened, and a second */
+#define TOKEN          "secret-token"
+#define DIFFERS        1
+#define TEMPORARY      75
 
 static struct run_fixture fixture;
 
@@ -411,15 +412,20 @@ static void test_a_daemon_that_stops_in_the_middle(void **unused)
     stop();
 }
 
-static void await_file(const char *path)
+/* Asks for a rebuild until it has stopped itself. A start may have begun to show everything by
+ * itself, a second look for instance, and stop in that before it could be asked: then false. */
+static bool stops_when_asked(const char *path)
 {
     int64_t deadline_ms = lab_monotonic_ms() + APPLIED_MS;
+    bool is_asked = false;
     while (access(path, F_OK) != 0) {
+        is_asked = is_asked || daemon_process_post(&fixture.process, "/rebuild", TOKEN) == 202;
         if (lab_monotonic_ms() >= deadline_ms) {
             fail_msg("%s never came; log:\n%s", path, daemon_process_log(&fixture.process));
         }
         lab_pause_ms(10);
     }
+    return is_asked;
 }
 
 static void test_killed_in_the_middle_of_a_rebuild(void **unused)
@@ -437,14 +443,14 @@ static void test_killed_in_the_middle_of_a_rebuild(void **unused)
     start();
     load(1500);
     stop();
-    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+    size_t tries = 0;
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; tries++) {
         const char *const environment[] = {at, proof, NULL};
+        assert_true(tries < 3 * sizeof points / sizeof points[0]);
         (void)snprintf(at, sizeof at, "FCAP_STOP_AT=%s", points[i]);
         spoil();
         daemon_process_start(process, environment);
-        daemon_process_await(process, "/readyz", 200, START_MS);
-        assert_int_equal(daemon_process_post(process, "/rebuild", TOKEN), 202);
-        await_file(file);
+        i += stops_when_asked(file);
         daemon_process_signal(process, SIGKILL);
         assert_int_equal(daemon_process_wait(process, STOP_MS), 128 + SIGKILL);
         assert_int_equal(unlink(file), 0);
@@ -452,6 +458,9 @@ static void test_killed_in_the_middle_of_a_rebuild(void **unused)
         command(NULL, 0); /* Waits for what the start has begun by itself. */
         command(verify, 0);
         compare(400);
+        if (i < sizeof points / sizeof points[0]) {
+            lab_pause_ms(SECOND_LOOK_MS); /* What is due then need not be done by the next start. */
+        }
         stop();
     }
 }
