@@ -112,7 +112,8 @@ static void write_file(const char *directory, const char *name, struct fcap_byte
     char path[4200];
     (void)snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "w");
-    FCAP_ASSERT(file != NULL && fwrite(bytes.data, 1, bytes.size, file) == bytes.size);
+    FCAP_ASSERT(file != NULL);
+    FCAP_ASSERT(bytes.size == 0 || fwrite(bytes.data, 1, bytes.size, file) == bytes.size);
     FCAP_ASSERT(fclose(file) == 0);
 }
 
