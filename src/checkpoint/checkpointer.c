@@ -265,7 +265,8 @@ void fcap_checkpointer_metrics(struct fcap_checkpointer *checkpointer,
     *ret_metrics = checkpointer->metrics;
     ret_metrics->age_ms = since(now_ms, checkpointer->complete_ms);
     ret_metrics->snapshot_age_ms = since(now_ms, checkpointer->snapshot_ms);
-    ret_metrics->snapshot_running = checkpointer->phase != CHECKPOINTER_IDLE;
+    ret_metrics->snapshot_running =
+        checkpointer->in_snapshot || checkpointer->phase != CHECKPOINTER_IDLE;
     ret_metrics->materialization_behind =
         ret_metrics->snapshot_age_ms >
         2 * (uint64_t)checkpointer->settings.materialization_interval_ms;

@@ -150,7 +150,7 @@ static const struct fcap_checkpoint_file *find_file(const struct fcap_checkpoint
 {
     for (size_t i = 0; i < in->file_count; i++) {
         const struct fcap_checkpoint_file *file = &in->files[i];
-        if (strcmp(file->name, name) == 0 && file->size == size) {
+        if (file->size == size && strcmp(file->name, name) == 0) {
             const struct object_entry *entry = object_list_find(listed, file->object);
             if (entry != NULL && entry->size == size) {
                 return file;

@@ -241,8 +241,10 @@ static void test_a_full_queue_is_a_hole(void **state)
     assert_int_equal(newest.segment_count, 1);
 }
 
+/* Called while a snapshot is taken. */
 static void write_some(void *context)
 {
+    assert_int_equal(world_metrics().snapshot_running, 1); /* Not only while it is sent. */
     for (int i = 0; i < *(int *)context; i++) {
         world_write(50, 1000, 1000);
     }
