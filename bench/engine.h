@@ -48,13 +48,22 @@ struct sample_value {
     int64_t expire_at_ms;
 };
 
+struct world;
+
+/* Gives the next event: a user, one of AD_POOL ads, and its time. */
+typedef void (*world_draw)(struct world *world, uint64_t *ret_user, uint32_t *ret_ad,
+                           int64_t *ret_time_ms);
+
 struct world {
     struct options options;
     struct zipf zipf;
-    int64_t now_ms;
+    world_draw draw;
+    double event_ms; /* virtual time from one event to the next */
+    int64_t now_ms;  /* never goes back */
     uint64_t made;
     uint64_t total;
     uint64_t *offsets;
+    const uint64_t *ends; /* where the partitions of a topic that is read from its start end */
     bool assigned;
     uint64_t sample_every; /* one user in so many is compared */
     struct sample_event *events;
@@ -107,6 +116,10 @@ uint64_t zipf_next(const struct zipf *zipf);
 
 /* engine_world.c: the generator, and ports that stand for Kafka and Redis. */
 void world_init(struct world *world);
+/* The ports alone, on options, draw and event_ms; nothing is sampled. */
+void world_init_ports(struct world *world);
+/* When the event of this index arrives. */
+int64_t world_arrival_ms(const struct world *world, uint64_t index);
 void world_free(struct world *world);
 
 /* engine_samples.c: some users are recounted from the list of their events. */

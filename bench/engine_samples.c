@@ -19,7 +19,7 @@ void name_user(uint64_t user, char *text)
 
 void samples_note(struct world *world, uint64_t user, uint32_t ad, int64_t time_ms)
 {
-    if (!is_sample(world, user)) {
+    if (world->sample_count == 0 || !is_sample(world, user)) {
         return;
     }
     if (world->event_count == world->event_capacity) {
@@ -34,6 +34,9 @@ void samples_note(struct world *world, uint64_t user, uint32_t ad, int64_t time_
 void samples_keep(struct world *world, const struct fcap_push *push)
 {
     uint64_t checked = 0;
+    if (world->sample_count == 0) {
+        return;
+    }
     for (int i = 0; i < 16; i++) {
         int digit = push->key.data[1 + i];
         checked = checked << 4 | (uint64_t)(digit <= '9' ? digit - '0' : digit - 'a' + 10);

@@ -25,6 +25,9 @@ static void assign_all(struct world *world, const struct fcap_source_handler *ha
         struct fcap_start start;
         handler->assigned(handler->context, &partition, &assignment, 1, &start);
         struct fcap_started started = {.partition = partition};
+        if (world->ends != NULL) {
+            started.end = (int64_t)world->ends[i];
+        }
         if (start.kind == FCAP_START_OFFSET) {
             started.offset = start.offset;
             started.end = start.offset;
@@ -34,19 +37,29 @@ static void assign_all(struct world *world, const struct fcap_source_handler *ha
     world->assigned = true;
 }
 
-static int64_t arrival_ms(const struct world *world, uint64_t index)
+int64_t world_arrival_ms(const struct world *world, uint64_t index)
 {
-    return START_MS + (int64_t)((double)index / (double)world->total * SPAN_DAYS * DAY_MS);
+    return START_MS + (int64_t)((double)index * world->event_ms);
+}
+
+static void draw_by_zipf(struct world *world, uint64_t *ret_user, uint32_t *ret_ad,
+                         int64_t *ret_time_ms)
+{
+    uint64_t user = zipf_next(&world->zipf);
+    *ret_user = user;
+    *ret_ad = (uint32_t)(mix(user * 1000003 + random_next() % world->options.ads) % AD_POOL);
+    *ret_time_ms = world_arrival_ms(world, world->made);
+    if (random_unit() < LATE_SHARE) {
+        *ret_time_ms -= (int64_t)(random_unit() * (double)DAY_MS);
+    }
 }
 
 static bool deliver_one(struct world *world, const struct fcap_source_handler *handler)
 {
-    uint64_t user = zipf_next(&world->zipf);
-    uint32_t ad = (uint32_t)(mix(user * 1000003 + random_next() % world->options.ads) % AD_POOL);
-    int64_t time_ms = arrival_ms(world, world->made);
-    if (random_unit() < LATE_SHARE) {
-        time_ms -= (int64_t)(random_unit() * (double)DAY_MS);
-    }
+    uint64_t user = 0;
+    uint32_t ad = 0;
+    int64_t time_ms = 0;
+    world->draw(world, &user, &ad, &time_ms);
     name_user(user, world->user);
     (void)snprintf(world->ad, sizeof world->ad, "a%u", ad); /* At most 5 characters. */
     world->event = (struct fcap_event){.user = {(const uint8_t *)world->user, 16},
@@ -73,12 +86,13 @@ static enum fcap_status source_poll(struct fcap_source *source,
         assign_all(world, handler);
     }
     bool more = budget.records_max > 0;
-    while (more && world->made < world->total) {
+    for (uint64_t i = 0; more && i < world->options.step && world->made < world->total; i++) {
         more = deliver_one(world, handler);
     }
     /* What the next step delivers has arrived by then. */
     uint64_t next = world->made + world->options.step;
-    world->now_ms = arrival_ms(world, next < world->total ? next : world->total);
+    int64_t now_ms = world_arrival_ms(world, next < world->total ? next : world->total);
+    world->now_ms = now_ms > world->now_ms ? now_ms : world->now_ms;
     return FCAP_OK;
 }
 
@@ -136,17 +150,24 @@ static void sink_state(struct fcap_sink *sink, struct fcap_sink_state *ret_state
 static const struct fcap_source_ops source_ops = {source_poll, source_may_send, source_publish};
 static const struct fcap_sink_ops sink_ops = {sink_push, sink_poll, sink_state};
 
-void world_init(struct world *world)
+void world_init_ports(struct world *world)
 {
-    random_begin();
-    zipf_init(&world->zipf, (double)world->options.users, world->options.zipf);
-    world->total = world->options.users * world->options.retained * 2;
-    world->now_ms = arrival_ms(world, world->options.step);
+    world->now_ms = world_arrival_ms(world, world->options.step);
     world->offsets = calloc(world->options.partitions, sizeof *world->offsets);
     world->clock = (struct port_clock){{clock_now, clock_now}, world};
     world->source = (struct port_source){{&source_ops}, world};
     world->sink = (struct port_sink){{&sink_ops}, world};
     world->decoder = (struct port_decoder){{decode}, world};
+}
+
+void world_init(struct world *world)
+{
+    random_begin();
+    zipf_init(&world->zipf, (double)world->options.users, world->options.zipf);
+    world->total = world->options.users * world->options.retained * 2;
+    world->event_ms = (double)SPAN_DAYS * DAY_MS / (double)world->total;
+    world->draw = draw_by_zipf;
+    world_init_ports(world);
     samples_prepare(world);
 }
 

@@ -28,6 +28,10 @@ int main(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], "load") == 0) {
         return bench_load(argc - 2, argv + 2);
     }
-    (void)fputs("usage: fcapd-bench engine|pipeline|load [--help for its options]\n", stderr);
+    if (argc >= 2 && strcmp(argv[1], "checkpoint") == 0) {
+        return bench_checkpoint(argc - 2, argv + 2);
+    }
+    (void)fputs("usage: fcapd-bench engine|pipeline|load|checkpoint [--help for its options]\n",
+                stderr);
     return 2;
 }

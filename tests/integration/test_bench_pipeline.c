@@ -1,5 +1,6 @@
 /* fcapd-bench pipeline and load at reduced size: every number is there, every key is right, nothing
  * stays behind; and a wrong key is found. No time is asserted. */
+#include "integration/bench_output.h"
 #include "lab/kafka_broker.h"
 #include "lab/lab.h"
 #include "lab/redis_server.h"
@@ -93,34 +94,6 @@ static void run_bench(struct run *run, bool is_load, const char *plant)
     run->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static double number_of(const char *object, const char *name)
-{
-    char member[64];
-    char *end;
-    (void)snprintf(member, sizeof member, "\"%s\":", name);
-    const char *at = strstr(object, member);
-    if (at == NULL) {
-        fail_msg("no \"%s\" in %s", name, object);
-    }
-    at += strlen(member);
-    double value = strtod(at, &end);
-    assert_ptr_not_equal(end, at);
-    return value;
-}
-
-/* The last line. */
-static const char *object_of(struct run *run)
-{
-    size_t size = strlen(run->output);
-    assert_true(size > 2 && run->output[size - 1] == '\n');
-    run->output[size - 1] = '\0';
-    const char *line = strrchr(run->output, '\n');
-    line = line == NULL ? run->output : line + 1;
-    assert_int_equal(line[0], '{');
-    assert_int_equal(line[strlen(line) - 1], '}');
-    return line;
-}
-
 static void tells_every_number_and_leaves_nothing(void **state)
 {
     static const char *const positive[] = {
@@ -131,16 +104,16 @@ static void tells_every_number_and_leaves_nothing(void **state)
     static struct run run;
     (void)state;
     run_bench(&run, false, NULL);
-    const char *object = object_of(&run);
+    const char *object = bench_object(run.output);
     if (run.code != 0) {
         fail_msg("exit code %d: %s", run.code, run.output);
     }
     for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
-        assert_true(number_of(object, positive[i]) > 0);
+        assert_true(bench_number(object, positive[i]) > 0);
     }
-    assert_true(number_of(object, "expiry_lateness_ms_p99") >= 0);
-    assert_true(number_of(object, "mismatches") == 0);
-    assert_true(number_of(object, "keys_compared") >= 500);
+    assert_true(bench_number(object, "expiry_lateness_ms_p99") >= 0);
+    assert_true(bench_number(object, "mismatches") == 0);
+    assert_true(bench_number(object, "keys_compared") >= 500);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "{\"name\":\"%s\"", rows[i]);
@@ -148,15 +121,15 @@ static void tells_every_number_and_leaves_nothing(void **state)
         assert_non_null(row);
         /* Few records behind closed gates may all have been read at the first look. */
         bool may_be_none = strcmp(rows[i], "gates closed") == 0;
-        assert_true(number_of(row, "cpu_us_worker") > (may_be_none ? -1 : 0));
-        assert_true(number_of(row, "stage_us_read") >= 0);
+        assert_true(bench_number(row, "cpu_us_worker") > (may_be_none ? -1 : 0));
+        assert_true(bench_number(row, "stage_us_read") >= 0);
     }
     const char *left = redis_server_ask(&redis, "EVAL %s 0",
                                         "return #redis.call('KEYS', 'b*') + "
                                         "#redis.call('KEYS', 'fc:*bench*')");
     assert_string_equal(left, "0");
-    print_message("result: %.0f keys compared, %.0f differ\n", number_of(object, "keys_compared"),
-                  number_of(object, "mismatches"));
+    print_message("result: %.0f keys compared, %.0f differ\n",
+                  bench_number(object, "keys_compared"), bench_number(object, "mismatches"));
 }
 
 static void finds_a_wrong_key(void **state)
@@ -164,9 +137,9 @@ static void finds_a_wrong_key(void **state)
     static struct run run;
     (void)state;
     run_bench(&run, false, "4s");
-    const char *object = object_of(&run);
+    const char *object = bench_object(run.output);
     assert_int_equal(run.code, 1);
-    assert_true(number_of(object, "mismatches") >= 1);
+    assert_true(bench_number(object, "mismatches") >= 1);
 }
 
 /* The key of nobody is found after each of both loads, and nothing else is wrong. */
@@ -187,17 +160,17 @@ static void loads_a_topic_in_both_ways(void **state)
     static struct run run;
     (void)state;
     run_bench(&run, true, "86400s");
-    const char *object = object_of(&run);
+    const char *object = bench_object(run.output);
     assert_int_equal(run.code, 1);
     for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
-        assert_true(number_of(object, positive[i]) > 0);
+        assert_true(bench_number(object, positive[i]) > 0);
     }
-    assert_true(number_of(object, "events") == 20000);
-    assert_true(number_of(object, "keys_compared") >= 2000);
-    assert_true(number_of(object, "mismatches") == 2);
+    assert_true(bench_number(object, "events") == 20000);
+    assert_true(bench_number(object, "keys_compared") >= 2000);
+    assert_true(bench_number(object, "mismatches") == 2);
     print_message("result: %.0f keys compared after run and after backfill, only the planted ones "
                   "differ\n",
-                  number_of(object, "keys_compared"));
+                  bench_number(object, "keys_compared"));
 }
 
 static int setup(void **state)
