@@ -28,8 +28,12 @@ static int64_t clock_monotonic(struct fcap_clock *clock)
 static enum fcap_reject decode(struct fcap_decoder *decoder, const struct fcap_record *record,
                                struct fcap_event *ret_event)
 {
-    const struct virtual_event *event = ((struct virtual_decoder *)decoder)->world->at_hand;
-    (void)record; /* The event is at hand. */
+    struct virtual_world *world = ((struct virtual_decoder *)decoder)->world;
+    const struct virtual_event *event = world->at_hand;
+    if (world->retention_ms > 0) {
+        struct fcap_reader reader = fcap_reader_of(record->value);
+        event = &world->events[fcap_reader_be64(&reader)];
+    }
     *ret_event = (struct fcap_event){.user = fcap_bytes_of(event->user),
                                      .ad = fcap_bytes_of(event->ad),
                                      .time_ms = event->time_ms};
@@ -48,6 +52,9 @@ static int64_t arrived_end(struct virtual_world *world, int32_t partition)
 {
     int64_t end = world->next[partition];
     int64_t now_ms = wall_ms(world);
+    if (world->retention_ms > 0) {
+        return end;
+    }
     while ((size_t)end < world->counts[partition] &&
            world->events[world->by_partition[partition][end]].arrival_ms <= now_ms) {
         end++;
@@ -110,6 +117,49 @@ static void source_publish(struct fcap_source *source, int32_t partition, int64_
     (void)source;
     (void)partition;
     (void)next_offset; /* Nobody looks at lag here. */
+}
+
+/* --- a topic that forgets ------------------------------------------------------------------ */
+
+/* What has arrived by now is in it, and what is too old is not any more. */
+static void move_topic(struct virtual_world *world)
+{
+    int64_t now_ms = wall_ms(world);
+    struct fcap_buffer value = {0};
+    if (!world->has_topic) {
+        fake_topic_init(&world->topic, world->first_partition + world->partition_count);
+        world->has_topic = true;
+    }
+    while (world->arrived < world->event_count &&
+           world->events[world->arrived].arrival_ms <= now_ms) {
+        const struct virtual_event *event = &world->events[world->arrived];
+        fcap_buffer_clear(&value);
+        fcap_buffer_put_be64(&value, world->arrived++); /* decode() */
+        world->next[event->partition] =
+            1 + fake_topic_append(&world->topic, event->partition, fcap_bytes_of(event->user),
+                                  fcap_buffer_bytes(&value), event->arrival_ms,
+                                  FCAP_TIMESTAMP_CREATE);
+    }
+    for (int32_t i = 0; i < world->topic.partition_count; i++) {
+        int64_t start = world->topic.logs[i].log_start;
+        struct fcap_record record;
+        while (fake_topic_read(&world->topic, i, start, &record) &&
+               record.timestamp_ms < now_ms - world->retention_ms) {
+            fake_topic_trim(&world->topic, i, ++start);
+        }
+    }
+    fcap_buffer_done(&value);
+}
+
+static struct fcap_source *join_topic(struct virtual_world *world)
+{
+    move_topic(world);
+    fake_source_init(&world->member, &world->topic);
+    world->member.decoder = &world->decoder_port.port;
+    for (int32_t i = 0; i < world->partition_count; i++) {
+        fake_source_assign(&world->member, world->first_partition + i);
+    }
+    return &world->member.port;
 }
 
 /* --- a Redis in memory --------------------------------------------------------------------- */
@@ -196,7 +246,7 @@ static void sink_state(struct fcap_sink *sink, struct fcap_sink_state *ret_state
     struct virtual_world *world = ((struct virtual_sink *)sink)->world;
     *ret_state = (struct fcap_sink_state){
         .ready = true, .connection = 1, .time_known = true, .time_ms = world->now_ms};
-    ret_state->identity.bytes[0] = 1;
+    ret_state->identity.bytes[0] = (uint8_t)(1 + world->redis);
 }
 
 static const struct fcap_source_ops source_ops = {source_poll, source_may_send, source_publish};
@@ -255,20 +305,35 @@ static void free_events(struct virtual_world *world)
     }
 }
 
+static void free_keys(struct virtual_world *world)
+{
+    for (size_t i = 0; i < world->slot_count; i++) {
+        if (world->slots[i] != NULL) {
+            free(world->slots[i]->name);
+            free(world->slots[i]->value);
+            free(world->slots[i]);
+            world->slots[i] = NULL;
+        }
+    }
+    world->key_count = 0;
+}
+
+void virtual_world_lose_redis(struct virtual_world *world)
+{
+    assert_null(world->pipeline);
+    free_keys(world);
+    world->redis++;
+}
+
 void virtual_world_free(struct virtual_world *world)
 {
     if (world == NULL) {
         return;
     }
     virtual_world_stop(world, false);
-    for (size_t i = 0; i < world->slot_count; i++) {
-        if (world->slots[i] != NULL) {
-            free(world->slots[i]->name);
-            free(world->slots[i]->value);
-            free(world->slots[i]);
-        }
-    }
+    free_keys(world);
     free_events(world);
+    fake_topic_done(&world->topic);
     free(world->slots);
     free(world->tokens);
     help_remove(world->directory);
@@ -311,12 +376,12 @@ void virtual_world_start(struct virtual_world *world)
     world->assigned = false;
     world->token_count = 0;
     world->db = help_open(&world->store);
-    struct fcap_ports ports = {.clock =
-                                   world->clock != NULL ? world->clock : &world->clock_port.port,
-                               .decoder = &world->decoder_port.port,
-                               .source = &world->source_port.port,
-                               .store = fcap_store_rocksdb_handle(world->db),
-                               .sink = world->sink != NULL ? world->sink : &world->sink_port.port};
+    struct fcap_ports ports = {
+        .clock = world->clock != NULL ? world->clock : &world->clock_port.port,
+        .decoder = &world->decoder_port.port,
+        .source = world->retention_ms > 0 ? join_topic(world) : &world->source_port.port,
+        .store = fcap_store_rocksdb_handle(world->db),
+        .sink = world->sink != NULL ? world->sink : &world->sink_port.port};
     if (fcap_pipeline_open(&world->settings, &ports, &world->pipeline, &error) != FCAP_OK) {
         fail_msg("%s", error.text);
     }
@@ -329,6 +394,7 @@ void virtual_world_stop(struct virtual_world *world, bool drain)
     }
     fcap_pipeline_close(world->pipeline);
     world->pipeline = NULL;
+    fake_source_done(&world->member);
     fcap_store_rocksdb_close(world->db);
     world->db = NULL;
 }
@@ -338,6 +404,9 @@ void virtual_world_stop(struct virtual_world *world, bool drain)
 void virtual_world_step(struct virtual_world *world)
 {
     struct fcap_pipeline_sizes sizes;
+    if (world->retention_ms > 0) {
+        move_topic(world);
+    }
     world->monotonic_ms++; /* What waits for time to pass gets there while the wall stands. */
     if (fcap_pipeline_step(world->pipeline, 0) != FCAP_OK) {
         struct fcap_error error;

@@ -9,6 +9,7 @@
 
 #include "fcap/pipeline.h"
 #include "fcap/store_rocksdb.h"
+#include "lib/fake_source.h"
 
 enum { VIRTUAL_PARTITIONS_MAX = 512 };
 
@@ -36,13 +37,15 @@ struct virtual_world {
     int32_t first_partition; /* assigned: first_partition .. + partition_count - 1 */
     int32_t partition_count;
     int64_t now_ms;
+    int64_t retention_ms;     /* records that arrived before now less this are gone; 0: none is */
     bool forget_values;       /* the sink takes values and keeps none */
     struct fcap_clock *clock; /* used instead of now_ms; borrowed; NULL: virtual */
     struct fcap_sink *sink;   /* used instead of the one in memory; borrowed; NULL: virtual */
     /* Read by the test. */
     struct fcap_store_rocksdb *db;
     struct fcap_pipeline *pipeline;
-    int64_t next[VIRTUAL_PARTITIONS_MAX]; /* offsets delivered, by partition */
+    int64_t next[VIRTUAL_PARTITIONS_MAX]; /* offsets delivered, by partition; with retention the
+                                             topic's ends */
     uint64_t pushes;
     uint64_t starts;
     /* Private. */
@@ -58,6 +61,12 @@ struct virtual_world {
     uint64_t *tokens;
     size_t token_count;
     const struct virtual_event *at_hand;
+    uint8_t redis; /* so many were lost */
+    /* With retention: a topic that forgets, and the source on it. */
+    struct fake_topic topic;
+    struct fake_source member;
+    bool has_topic;
+    size_t arrived; /* events that are in the topic, or were */
     struct virtual_clock {
         struct fcap_clock port;
         struct virtual_world *world;
@@ -103,6 +112,8 @@ void virtual_world_commit(struct virtual_world *world);
 /* The key as Redis shows it now; NULL: not there. */
 const struct virtual_key *virtual_world_key(struct virtual_world *world, const char *user,
                                             const char *window);
+/* Redis is another one from now on, and empty. Between stop and start. */
+void virtual_world_lose_redis(struct virtual_world *world);
 /* Keys that Redis shows now. */
 size_t virtual_world_live_keys(const struct virtual_world *world);
 /* Puts a wrong value under a key, or takes the key away (NULL). */

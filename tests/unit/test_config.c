@@ -61,6 +61,12 @@ static void computed_defaults_follow_what_they_come_from(void **state)
     assert_int_equal(loaded.config.timers.bucket_ms, 2000 / 16);
     unload(&loaded);
 
+    loaded = assert_accepted("kafka: {brokers: a, topic: t}\nwindows: [30d, 365d]\n"
+                             "commit: {interval: 1m}\ntimers: {bucket: 24h}\n");
+    assert_int_equal(loaded.config.timers.bucket_ms, 86400000);
+    assert_int_equal(loaded.config.windows[0].length_ms, INT64_C(2592000000));
+    unload(&loaded);
+
     assert_refused(LEAST "timers: {bucket: 90m1}", /* first: not even a duration */
                    "test.yaml:3:18: timers.bucket: `90m1` is not a duration (500ms, 30s, 5m, 1h, "
                    "7d) or auto\n");
