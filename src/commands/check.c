@@ -62,6 +62,28 @@ static void fail(struct findings *findings, const char *format, ...)
 
 /* --- Kafka --- */
 
+/* Who has no checkpoint must find all that the longest window holds in the topic. */
+static void judge_retention(struct findings *findings, const struct fcap_config *config,
+                            const struct fcap_kafka_probe *probe)
+{
+    int64_t needed_ms = fcap_compose_retention_ms(config);
+    if (probe->retention_ms < 0 || probe->retention_ms >= needed_ms) {
+        good("kafka.topic %s: retention covers the longest window%s", config->kafka.topic,
+             probe->retention_bytes >= 0 ? " by time; retention.bytes may cut it" : "");
+    } else if (config->checkpoint.directory != NULL) {
+        good("kafka.topic %s: retention.ms is %lld, less than the longest window and "
+             "limits.max_future_skew (%lld): a lost state comes back from its newest checkpoint, "
+             "whose age and the time away together must be less than that",
+             config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
+    } else {
+        warn(findings,
+             "kafka.topic %s: retention.ms is %lld, less than the longest window and "
+             "limits.max_future_skew (%lld): a lost state cannot be read again completely; raise "
+             "retention.ms, or set checkpoint.directory",
+             config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
+    }
+}
+
 static void judge_topic_config(struct findings *findings, const struct fcap_config *config,
                                const struct fcap_kafka_probe *probe)
 {
@@ -85,16 +107,7 @@ static void judge_topic_config(struct findings *findings, const struct fcap_conf
              "from the future is the same for every replay",
              config->kafka.topic);
     }
-    int64_t needed_ms = fcap_compose_retention_ms(config);
-    if (probe->retention_ms >= 0 && probe->retention_ms < needed_ms) {
-        warn(findings,
-             "kafka.topic %s: retention.ms is %lld, less than the longest window and "
-             "limits.max_future_skew (%lld): a lost state cannot be read again completely",
-             config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
-    } else {
-        good("kafka.topic %s: retention covers the longest window%s", config->kafka.topic,
-             probe->retention_bytes >= 0 ? " by time; retention.bytes may cut it" : "");
-    }
+    judge_retention(findings, config, probe);
 }
 
 static void check_source_settings(struct findings *findings, const struct fcap_config *config,

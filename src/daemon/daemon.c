@@ -85,10 +85,12 @@ static void judge_retention(const struct daemon *daemon, const struct fcap_kafka
         return; /* Not everybody may read it; `check` says so. */
     }
     fcap_server_tell_retention(daemon->server, probe->retention_ms);
-    if (probe->retention_ms >= 0 && probe->retention_ms < needed_ms) {
+    if (probe->retention_ms >= 0 && probe->retention_ms < needed_ms &&
+        daemon->config->checkpoint.directory == NULL) {
         FCAP_WARN("kafka.topic %s: retention.ms is %lld, less than the longest window and "
                   "limits.max_future_skew (%lld): a lost state cannot be read again completely, "
-                  "and windows are then incomplete for as long as they are",
+                  "and windows are then incomplete for as long as they are; with "
+                  "checkpoint.directory it comes back from there",
                   daemon->config->kafka.topic, (long long)probe->retention_ms,
                   (long long)needed_ms);
     }

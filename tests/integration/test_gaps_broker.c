@@ -170,6 +170,14 @@ static void test_a_topic_that_begins_late(void **unused)
     const char *found = strstr(daemon_process_log(&gaps.fixture.process), line);
     assert_non_null(found);
     assert_null(strstr(found + 1, line));
+    /* Whether that matters depends on the checkpoints. */
+    static const char *const with[] = {"--set", "checkpoint.directory=/nowhere", NULL};
+    (void)daemon_process_command(&gaps.fixture.process, "check", NULL, gaps_degrading);
+    assert_non_null(strstr(gaps.fixture.process.text, "cannot be read again completely"));
+    assert_non_null(strstr(gaps.fixture.process.text, line));
+    (void)daemon_process_command(&gaps.fixture.process, "check", with, gaps_degrading);
+    assert_null(strstr(gaps.fixture.process.text, "cannot be read again completely"));
+    assert_non_null(strstr(gaps.fixture.process.text, "comes back from its newest checkpoint"));
     gaps_produce(0, 5, false);
     gaps_await_read();
     assert_true(gaps_is_shown(0, "4s")); /* Ready, hence shown. */
