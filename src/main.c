@@ -27,6 +27,8 @@ static const struct fcap_command commands[] = {
     {"rebuild", "write Redis anew from the state, or compare the two",
      FCAP_TAKES_CONFIG | FCAP_TAKES_USER | FCAP_TAKES_VERIFY | FCAP_TAKES_WAITING | FCAP_TAKES_TTY,
      fcap_command_rebuild},
+    {"savepoint", "copy the whole state into an empty directory, and read it back",
+     FCAP_TAKES_CONFIG | FCAP_TAKES_SAVEPOINT | FCAP_TAKES_TTY, fcap_command_savepoint},
     {"restore", "make the state anew from a checkpoint, or see whether one is whole",
      FCAP_TAKES_CONFIG | FCAP_TAKES_RESTORE | FCAP_TAKES_TTY, fcap_command_restore},
     {"demo", "run it all in a small world of its own, watch it, recount every key", FCAP_TAKES_REST,

@@ -116,6 +116,12 @@ static bool take_from(struct fcap_arguments *arguments, const char *text)
     return *text != '\0' || complain("--from wants a directory, or latest", text);
 }
 
+static bool take_to(struct fcap_arguments *arguments, const char *text)
+{
+    arguments->to = text;
+    return *text == '/' || complain("--to wants the whole path of a directory", text);
+}
+
 static bool take_verify_only(struct fcap_arguments *arguments, const char *text)
 {
     (void)text;
@@ -144,6 +150,7 @@ static const struct option {
     {FCAP_TAKES_WAITING, "--patience", "SECONDS", take_patience},
     {FCAP_TAKES_RESTORE, "--from", "DIR|latest", take_from},
     {FCAP_TAKES_RESTORE, "--verify-only", NULL, take_verify_only},
+    {FCAP_TAKES_SAVEPOINT, "--to", "DIR", take_to},
     {FCAP_TAKES_TTY, "--no-tty", NULL, take_plain},
 };
 #define OPTIONS (sizeof options / sizeof options[0])

@@ -27,6 +27,7 @@ struct fcap_arguments {
     int64_t patience_ms; /* --patience: how long who is away is waited for, in a row */
     bool is_plain;       /* --no-tty */
     const char *from;    /* --from */
+    const char *to;      /* --to */
     bool is_verify_only; /* --verify-only */
     bool wants_help;     /* --help or -h: nothing behind it was read */
     int rest_count;      /* with FCAP_TAKES_REST: all of them, unread */
@@ -44,9 +45,10 @@ enum {
     FCAP_TAKES_BACKFILL = 64, /* --windows, --spill */
     FCAP_TAKES_VERIFY = 128,
     FCAP_TAKES_REPLAY = 256,
-    FCAP_TAKES_WAITING = 512,  /* --patience */
-    FCAP_TAKES_TTY = 1024,     /* --no-tty */
-    FCAP_TAKES_RESTORE = 2048, /* --from, --verify-only */
+    FCAP_TAKES_WAITING = 512,    /* --patience */
+    FCAP_TAKES_TTY = 1024,       /* --no-tty */
+    FCAP_TAKES_RESTORE = 2048,   /* --from, --verify-only */
+    FCAP_TAKES_SAVEPOINT = 4096, /* --to */
 };
 
 struct fcap_command {
@@ -73,6 +75,7 @@ struct fcap_daemon_result fcap_command_backfill(const struct fcap_arguments *arg
 struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_rebuild(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *arguments);
+struct fcap_daemon_result fcap_command_savepoint(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_demo(const struct fcap_arguments *arguments);
 struct fcap_daemon_result fcap_command_version(const struct fcap_arguments *arguments);
 

@@ -23,8 +23,6 @@ struct fcap_checkpoints {
     const struct fcap_config *config;
     const struct fcap_store_settings *store;
     struct objects_later objects;
-    struct fcap_checkpoint_state_rocksdb state;
-    bool has_state;
     struct fcap_checkpointer *keeper;
 };
 
@@ -230,20 +228,18 @@ static void tell(void *context, enum fcap_checkpointer_level level, const char *
 }
 
 enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,
-                                         struct fcap_store_rocksdb *db, struct fcap_error *error)
+                                         struct fcap_checkpoint_state *state,
+                                         struct fcap_error *error)
 {
     struct fcap_checkpointer_settings settings;
     if (checkpoints == NULL) {
         return FCAP_OK;
     }
-    fcap_checkpoint_state_rocksdb_init(&checkpoints->state, db, checkpoints->store);
-    checkpoints->has_state = true;
     fcap_compose_checkpointer(checkpoints->config, &settings);
     settings.clock = fcap_clock_os();
     settings.tell = tell;
-    enum fcap_status status =
-        fcap_checkpointer_open(&settings, &checkpoints->objects.port, &checkpoints->state.state,
-                               &checkpoints->keeper, error);
+    enum fcap_status status = fcap_checkpointer_open(&settings, &checkpoints->objects.port, state,
+                                                     &checkpoints->keeper, error);
     if (status == FCAP_OK) {
         status = fcap_checkpointer_start(checkpoints->keeper);
         if (status != FCAP_OK) {
@@ -270,9 +266,6 @@ bool fcap_checkpoints_close(struct fcap_checkpoints *checkpoints, int64_t deadli
         return false; /* Its threads use all of this. */
     }
     fcap_checkpointer_close(checkpoints->keeper);
-    if (checkpoints->has_state) {
-        fcap_checkpoint_state_done(&checkpoints->state.state);
-    }
     fcap_objects_directory_close(checkpoints->objects.inner);
     (void)pthread_mutex_destroy(&checkpoints->objects.lock); /* Nobody holds it. */
     free(checkpoints);

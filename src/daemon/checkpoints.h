@@ -19,9 +19,9 @@ enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
                                        struct fcap_checkpoints **ret_checkpoints,
                                        struct fcap_error *error) FCAP_MUST_USE;
 
-/* With the state open, before workers are. A NULL one is fine. */
+/* With the state open, before workers are. Borrows it. NULL checkpoints are fine. */
 enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,
-                                         struct fcap_store_rocksdb *db,
+                                         struct fcap_checkpoint_state *state,
                                          struct fcap_error *error) FCAP_MUST_USE;
 
 /* NULL: there is none. */

@@ -31,7 +31,10 @@ struct daemon {
     struct fcap_board *board;
     struct fcap_questions *questions;
     struct fcap_store_settings store;
+    struct fcap_checkpoint_state_rocksdb state;
+    bool has_state;
     struct fcap_checkpoints *checkpoints;
+    struct fcap_savepoints *savepoints;
     struct fcap_store_rocksdb *db;
     struct fcap_watchdog *watchdog;
     struct fcap_reporter *reporter;
@@ -167,7 +170,9 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     daemon->questions = fcap_questions_open((size_t)config->workers);
     daemon->keyed_slots = calloc(FCAP_KEYED_SLOTS, sizeof *daemon->keyed_slots);
     FCAP_ASSERT(daemon->keyed_slots != NULL);
-    struct fcap_server_settings server = {config, daemon->board, daemon->questions};
+    daemon->savepoints = fcap_savepoints_open(config);
+    struct fcap_server_settings server = {config, daemon->board, daemon->questions,
+                                          daemon->savepoints};
     status = fcap_server_open(&server, &daemon->server, error);
     if (status != FCAP_OK) {
         return status;
@@ -180,10 +185,13 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     FCAP_POINT(state_opened);
     FCAP_INFO("state opened: %s", config->state.directory);
     fcap_server_attach(daemon->server, daemon->db);
-    status = fcap_checkpoints_follow(daemon->checkpoints, daemon->db, error);
+    fcap_checkpoint_state_rocksdb_init(&daemon->state, daemon->db, &daemon->store);
+    daemon->has_state = true;
+    status = fcap_checkpoints_follow(daemon->checkpoints, &daemon->state.state, error);
     if (status != FCAP_OK) {
         return status;
     }
+    fcap_savepoints_attach(daemon->savepoints, &daemon->state.state);
     fcap_server_attach_checkpointer(daemon->server, fcap_checkpoints_keeper(daemon->checkpoints));
     daemon->shared = (struct fcap_worker_shared){
         .config = config,
@@ -269,7 +277,11 @@ static bool close_all(struct daemon *daemon)
 {
     fcap_reporter_close(daemon->reporter, LAST_REPORT_MS);
     fcap_server_close(daemon->server);
-    bool is_clean = fcap_checkpoints_close(daemon->checkpoints, left_ms(daemon));
+    bool is_clean = fcap_savepoints_close(daemon->savepoints, left_ms(daemon) / 2);
+    is_clean = fcap_checkpoints_close(daemon->checkpoints, left_ms(daemon)) && is_clean;
+    if (daemon->has_state && is_clean) {
+        fcap_checkpoint_state_done(&daemon->state.state);
+    }
     fcap_store_rocksdb_close(daemon->db);
     fcap_watchdog_close(daemon->watchdog);
     fcap_questions_close(daemon->questions);

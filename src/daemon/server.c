@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUTES 9
+#define ROUTES 11
 #define JSON   "application/json; charset=utf-8"
 
 struct fcap_server {
@@ -220,6 +220,8 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
         {"GET", "/hot-users", true, serve_hot_users, server, false},
         {"GET", "/rebuild", true, fcap_serve_rebuild_progress, settings->questions, true},
         {"POST", "/rebuild", true, fcap_serve_rebuild, settings->questions, true},
+        {"GET", "/savepoint", true, fcap_serve_savepoint_progress, settings->savepoints, false},
+        {"POST", "/savepoint", true, fcap_serve_savepoint, settings->savepoints, false},
         {"GET", "/values", true, fcap_serve_values, settings->questions, true},
     };
     memcpy(server->routes, routes, sizeof routes);

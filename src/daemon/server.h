@@ -1,5 +1,5 @@
 /* The daemon's HTTP pages. Open to all: /livez /readyz /status /metrics; with the bearer token of
- * http.token_file: /inspect?user=U[&partition=P], /hot-users, /rebuild and /values.
+ * http.token_file: /inspect?user=U[&partition=P], /hot-users, /rebuild, /savepoint and /values.
  *
  * Thread rule: open and close from main; pages are made on the HTTP thread from what others
  * publish; those that ask the workers on its second one, so that probes never wait behind them. */
@@ -11,6 +11,7 @@
 #include "fcap/config.h"
 #include "fcap/store_rocksdb.h"
 #include "questions.h"
+#include "savepoints.h"
 
 /* How long /inspect, /rebuild and /values wait for the workers. */
 #define FCAP_INSPECT_TIMEOUT_MS 5000
@@ -19,6 +20,7 @@ struct fcap_server_settings {
     const struct fcap_config *config;
     struct fcap_board *board;
     struct fcap_questions *questions;
+    struct fcap_savepoints *savepoints;
 };
 
 struct fcap_server;

@@ -185,12 +185,53 @@ static void test_counting_goes_on_without_the_volume(void **unused)
     stop();
 }
 
+/* Of the running daemon and of a stopped one. */
+static void test_savepoints(void **unused)
+{
+    (void)unused;
+    struct daemon_process *process = &fixture.process;
+    char running[96];
+    char stopped[96];
+    (void)snprintf(running, sizeof running, "%s/a savepoint", checkpoints);
+    (void)snprintf(stopped, sizeof stopped, "%s/stopped", checkpoints);
+    const char *const of_running[] = {"--to", running, NULL};
+    const char *const of_stopped[] = {"--to", stopped, NULL};
+    const char *const from_running[] = {"--from", running, "--verify-only", NULL};
+    const char *const from_stopped[] = {"--from", stopped, NULL};
+    static const char *const nowhere[] = {NULL};
+    assert_int_equal(daemon_process_command(process, "savepoint", nowhere, NULL), 64);
+    assert_int_equal(daemon_process_command(process, "savepoint", of_stopped, NULL), 78);
+    start();
+    run_fixture_produce(&fixture, 500);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    assert_int_equal(daemon_process_post(process, "/savepoint?to=/x", NULL), 401);
+    assert_int_equal(daemon_process_post(process, "/savepoint?to=x", "secret-token"), 400);
+    if (daemon_process_command(process, "savepoint", of_running, NULL) != 0) {
+        fail_msg("%s", process->text);
+    }
+    assert_non_null(strstr(process->text, "was read back"));
+    assert_int_equal(daemon_process_get(process, "/savepoint", "secret-token"), 200);
+    assert_non_null(strstr(process->text, "{\"savepoint\":\"done\""));
+    /* It is not empty any more. */
+    assert_int_equal(daemon_process_command(process, "savepoint", of_running, NULL), 75);
+    assert_non_null(strstr(process->text, "not empty"));
+    stop();
+    assert_int_equal(daemon_process_command(process, "restore", from_running, NULL), 0);
+    assert_int_equal(daemon_process_command(process, "savepoint", of_stopped, NULL), 0);
+    lose_machine();
+    assert_int_equal(daemon_process_command(process, "restore", from_stopped, NULL), 0);
+    start();
+    every_key_is_right();
+    stop();
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_a_lost_machine_comes_back),
         TEST(test_restore_by_command),
+        TEST(test_savepoints),
         TEST(test_counting_goes_on_without_the_volume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
