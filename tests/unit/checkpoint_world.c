@@ -302,6 +302,15 @@ static void remember(enum fcap_family family, enum fcap_change change, struct fc
     fcap_buffer_put_bytes(&at->value, value);
 }
 
+void world_forget_after(uint64_t sequence)
+{
+    while (world.change_count > 0 && world.history[world.change_count - 1].sequence > sequence) {
+        world.change_count--;
+        fcap_buffer_done(&world.history[world.change_count].key);
+        fcap_buffer_done(&world.history[world.change_count].value);
+    }
+}
+
 static void add(struct fcap_batch *batch, enum fcap_family family, enum fcap_change change,
                 struct fcap_bytes key, struct fcap_bytes value)
 {
@@ -455,12 +464,7 @@ struct fcap_restore_report world_restore(void)
     world.has_state = true;
     assert_int_equal(world.state.position.sequence, report.sequence);
     world_compare(&world.state);
-    while (world.change_count > 0 &&
-           world.history[world.change_count - 1].sequence > report.sequence) {
-        world.change_count--;
-        fcap_buffer_done(&world.history[world.change_count].key);
-        fcap_buffer_done(&world.history[world.change_count].value);
-    }
+    world_forget_after(report.sequence);
     return report;
 }
 

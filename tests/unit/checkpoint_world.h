@@ -65,6 +65,8 @@ void world_stop(void);
 
 /* Writes a batch with `entries` changes to keys out of `keys`, each value `bytes` large. */
 void world_write(size_t entries, uint32_t keys, size_t bytes);
+/* The world's own history of changes ends with this batch: what came later never was. */
+void world_forget_after(uint64_t sequence);
 /* Steps until nothing is due any more. */
 void world_rest(void);
 /* Lets so much time pass, steps as they come due, and rests. */

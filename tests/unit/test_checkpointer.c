@@ -460,10 +460,7 @@ static void test_a_state_that_lost_batches_leaves_the_lineage(void **state)
     look_at_newest();
     struct fcap_lineage lineage = newest.lineage;
     world.state.position.sequence--; /* The rest of the state doesn't matter here. */
-    for (; world.change_count > 0; world.change_count--) {
-        fcap_buffer_done(&world.history[world.change_count - 1].key);
-        fcap_buffer_done(&world.history[world.change_count - 1].value);
-    }
+    world_forget_after(0);
     fake_map_done(&world.state.map);
     world.state.map = (struct fake_map){0};
     world_open();
