@@ -63,7 +63,7 @@ enum fcap_status restore_check_place(struct restore *restore, struct fcap_error 
     struct place place;
     const char *path = restore->settings->directory;
     enum fcap_status status =
-        fcap_checkpoint_within(path, RESTORING + 1, restore->restoring, error);
+        fcap_checkpoint_within(path, &RESTORING[1], restore->restoring, error);
     if (status == FCAP_OK) {
         status = look(path, &place, error);
     }
