@@ -179,8 +179,8 @@ static void go_back_with_redis(struct sim_world *world)
     rest(world);
 }
 
-/* What an old owner had sent is done when the new one has shown something newer. */
-static void wake_up(struct sim_world *world)
+/* Worker 1 sleeps on a command that it has sent; worker 0 owns the partition and has shown more. */
+static void take_over_from_a_sleeper(struct sim_world *world)
 {
     world->wanted[0] = 1;
     start(world);
@@ -192,22 +192,19 @@ static void wake_up(struct sim_world *world)
     world->wanted[0] = 0;
     serve(world, SESSION_MS / 2);
     expect_gate(world, 0, 0);
+}
+
+/* What an old owner had sent is done when the new one has shown something newer. */
+static void wake_up(struct sim_world *world)
+{
+    take_over_from_a_sleeper(world);
     work_late(world);
 }
 
 /* The same, and the new owner is restarted before it has looked again. */
 static void wake_up_after_restart(struct sim_world *world)
 {
-    world->wanted[0] = 1;
-    start(world);
-    add(world, SIM_EVENT, 0, 0, 0);
-    rest(world);
-    add(world, SIM_EVENT, 0, 1, 0);
-    stop_sending(world, &world->workers[1], 0);
-    add(world, SIM_EVENT, 0, 2, 0);
-    world->wanted[0] = 0;
-    serve(world, SESSION_MS / 2);
-    expect_gate(world, 0, 0);
+    take_over_from_a_sleeper(world);
     sim_crash(world, 0, 0);
     sim_start_process(world, 0);
     world->wanted[0] = 0;
