@@ -4,6 +4,7 @@
 #include "lab/lab.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -95,6 +96,21 @@ static void produce_one(struct run_fixture *fixture, unsigned number)
                                                                    .value_size = strlen(value)});
     struct oracle_event event = {partition, fixture->next[partition]++, user, ad, now_ms, NULL};
     assert_int_equal(oracle_add(fixture->oracle, &event), ORACLE_ACCEPTED);
+}
+
+void run_fixture_start(struct run_fixture *fixture, int64_t timeout_ms)
+{
+    daemon_process_start(&fixture->process, NULL);
+    daemon_process_await(&fixture->process, "/readyz", 200, timeout_ms);
+}
+
+void run_fixture_stop(struct run_fixture *fixture, int64_t timeout_ms)
+{
+    daemon_process_signal(&fixture->process, SIGTERM);
+    int code = daemon_process_wait(&fixture->process, timeout_ms);
+    if (code != 0) {
+        fail_msg("exit code %d:\n%s", code, daemon_process_log(&fixture->process));
+    }
 }
 
 void run_fixture_produce(struct run_fixture *fixture, size_t count)

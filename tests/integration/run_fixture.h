@@ -41,6 +41,11 @@ void run_fixture_done(struct run_fixture *fixture);
 void run_fixture_yaml(const struct run_fixture *fixture, const char *instance, const char *windows,
                       const char *more, char *text, size_t size);
 
+/* Starts the daemon and waits until it is ready; ends it by SIGTERM, which must give exit code 0.
+ * Each fails after timeout_ms. */
+void run_fixture_start(struct run_fixture *fixture, int64_t timeout_ms);
+void run_fixture_stop(struct run_fixture *fixture, int64_t timeout_ms);
+
 /* Produces `count` impressions of now and flushes. */
 void run_fixture_produce(struct run_fixture *fixture, size_t count);
 /* A record that is no event. */

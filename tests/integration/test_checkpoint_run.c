@@ -46,17 +46,12 @@ static int teardown(void **unused)
 
 static void start(void)
 {
-    daemon_process_start(&fixture.process, NULL);
-    daemon_process_await(&fixture.process, "/readyz", 200, START_MS);
+    run_fixture_start(&fixture, START_MS);
 }
 
 static void stop(void)
 {
-    daemon_process_signal(&fixture.process, SIGTERM);
-    int code = daemon_process_wait(&fixture.process, STOP_MS);
-    if (code != 0) {
-        fail_msg("exit code %d:\n%s", code, daemon_process_log(&fixture.process));
-    }
+    run_fixture_stop(&fixture, STOP_MS);
 }
 
 static void await_more_than(const char *name, double below)
