@@ -221,7 +221,7 @@ static struct fcap_restore_report restore_and_compare(struct fcap_objects *objec
 static void test_machines_are_lost(void **state)
 {
     (void)state;
-    const int losses = is_full_size() ? 100 : 20;
+    const int losses = is_full_size() ? 100 : 8;
     size_t compared_all = 0;
     uint64_t batches = 0;
     uint64_t lost = 0;
@@ -256,7 +256,7 @@ static void test_machines_are_lost(void **state)
            "%llu files not sent again\n",
            losses, compared_all, (unsigned long long)batches, (unsigned long long)lost,
            (unsigned long long)kept);
-    assert_true(compared_all > 1000 && batches > 20 && kept > 20);
+    assert_true(compared_all > 1000 && batches > 8 && kept > 8);
 }
 
 /* The state goes on after a clean end without a new snapshot. */
@@ -296,16 +296,17 @@ static void test_savepoints_beside_it(void **state)
     char directory[128];
     uint64_t removed = 0;
     uint64_t snapshots = 0;
+    const int savepoints = is_full_size() ? 100 : 40;
     open_world();
     await(1, 1);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < savepoints; i++) {
         (void)snprintf(directory, sizeof directory, "%s/savepoint-%d", world.directory, i);
         assert_int_equal(fcap_objects_directory_open(directory, false, &place, &error), FCAP_OK);
         if (fcap_savepoint_take(&settings, place, &world.state.state, &report, &error) != FCAP_OK) {
             fail_msg("%s", error.text);
         }
         fcap_objects_directory_close(place);
-        if (i < 99) {
+        if (i < savepoints - 1) {
             help_remove(directory);
         }
         if (i % 10 == 9) {
@@ -317,7 +318,8 @@ static void test_savepoints_beside_it(void **state)
     }
     assert_int_equal(metrics_now().failures_snapshot, 0);
     assert_int_equal(metrics_now().holes, 0);
-    printf("result: 100 savepoints beside %llu snapshots\n", (unsigned long long)snapshots);
+    printf("result: %d savepoints beside %llu snapshots\n", savepoints,
+           (unsigned long long)snapshots);
     frame_writer_stop(&world.writer);
     assert_int_equal(fcap_checkpointer_stop(world.checkpointer, 60000), FCAP_OK);
     close_world();
