@@ -365,9 +365,9 @@ if build build-gcc build --preset ci; then
     start_broker # Without it the tests that need one say so themselves.
     facts
     tests fast build -L '^(unit|contract)$' -j "$jobs"
-    tests other build -LE '^(unit|contract|integration)$'
+    tests other build -LE '^(unit|contract|integration)$' -j "$jobs"
     # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
-    tests integration build -L '^integration$' -j "$((jobs < 4 ? jobs + 1 : 4))"
+    tests integration build -L '^integration$' -j 4
 fi
 targets='tests-unit tests-contract tests-sim tests-fuzz tests-mock'
 if build build-asan build-asan --preset asan; then
