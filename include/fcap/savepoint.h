@@ -20,6 +20,9 @@ struct fcap_savepoint_settings {
     void (*progress)(void *context, uint64_t bytes, uint64_t bytes_all);
     /* True: give up now; the call ends with STOPPED. NULL: never. */
     bool (*is_cancelled)(void *context);
+    /* The state is used from a call with true, where false gives up as above, to one with false;
+     * before and after that only the place is. NULL: nobody wants to know. */
+    bool (*hold)(void *context, bool is_held);
     void *context;
 };
 
@@ -30,8 +33,15 @@ struct fcap_savepoint_report {
     size_t partition_count;
 };
 
-/* Takes one. `objects` must be empty (REFUSED otherwise, with the cure). After a failure its place
- * may hold a part, which no restore takes and the caller removes. */
+/* Whether a directory may be the place of a savepoint: CONFIG when it lies within a state, within
+ * another place of objects, or is that of the checkpoints (`checkpoints`; NULL: there is none),
+ * where it would disturb or be removed. What cannot be looked at is left to who opens it. */
+FCAP_MUST_USE enum fcap_status fcap_savepoint_check_place(const char *directory,
+                                                          const char *checkpoints,
+                                                          struct fcap_error *error);
+
+/* Takes one. `objects` must be empty (CONFIG otherwise, with the cure). After a failure it is empty
+ * again; when the process ends, or the place is away, a part may stay, which no restore takes. */
 FCAP_MUST_USE enum fcap_status fcap_savepoint_take(const struct fcap_savepoint_settings *settings,
                                                    struct fcap_objects *objects,
                                                    struct fcap_checkpoint_state *state,

@@ -17,7 +17,7 @@
 
 #define MARK_START "fcap-objects "
 #define MARK_FIRST MARK_START "1\n"
-#define AWAY       "mount it; it is tried again"
+#define AWAY       "mount it"
 
 enum {
     MARK_BYTES = sizeof MARK_FIRST - 1 + OBJECTS_ID_DIGITS + 1,
@@ -54,9 +54,9 @@ static const struct {
     {ENXIO,        FCAP_UNAVAILABLE, "the volume is away; " AWAY},
     {ESHUTDOWN,    FCAP_UNAVAILABLE, "the volume is away; " AWAY},
     {ENOMEDIUM,    FCAP_UNAVAILABLE, "the volume is away; " AWAY},
-    {EHOSTDOWN,    FCAP_UNAVAILABLE, "the volume's server is away; it is tried again"},
-    {EHOSTUNREACH, FCAP_UNAVAILABLE, "the volume's server is away; it is tried again"},
-    {ETIMEDOUT,    FCAP_UNAVAILABLE, "the volume's server is away; it is tried again"},
+    {EHOSTDOWN,    FCAP_UNAVAILABLE, "the volume's server is away"},
+    {EHOSTUNREACH, FCAP_UNAVAILABLE, "the volume's server is away"},
+    {ETIMEDOUT,    FCAP_UNAVAILABLE, "the volume's server is away"},
 };
 /* clang-format on */
 
@@ -211,8 +211,8 @@ static enum fcap_status check_mark(const struct objects_directory *directory, co
 static enum fcap_status no_mark(const struct objects_directory *directory, struct fcap_error *error)
 {
     return fcap_error_set(error, FCAP_UNAVAILABLE,
-                          "%s: there is no " OBJECTS_MARK "; is the volume mounted? It is tried "
-                          "again",
+                          "%s: there is no " OBJECTS_MARK "; is the volume mounted? If this is a "
+                          "copy of another directory, copy that hidden file, too",
                           directory->path);
 }
 

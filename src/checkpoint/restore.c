@@ -199,14 +199,14 @@ enum fcap_status fcap_restore(const struct fcap_restore_settings *settings,
                               struct fcap_objects *objects, struct fcap_restore_report *ret_report,
                               struct fcap_error *error)
 {
-    struct restore restore = {.settings = settings, .objects = objects};
+    struct restore restore = {.settings = settings, .objects = objects, .lock = -1};
     struct fcap_restore_report report = {0};
     struct fcap_error own = {""};
     uint64_t newest = 0;
     uint64_t before = 0;
     FCAP_ASSERT((settings->place == NULL) == (settings->directory == NULL));
     enum fcap_status status =
-        settings->place != NULL ? restore_check_place(&restore, &own) : FCAP_OK;
+        settings->place != NULL ? restore_take_place(&restore, &own) : FCAP_OK;
     if (status == FCAP_OK) {
         status = restore_list(&restore, &newest, &own);
     }
@@ -221,6 +221,16 @@ enum fcap_status fcap_restore(const struct fcap_restore_settings *settings,
         is_newer = status == FCAP_OK && newest > before;
         status = status == FCAP_OK ? try_all(&restore, &report, &own) : status;
     }
+    if (status == FCAP_REFUSED && restore.lock >= 0) {
+        /* A state may begin here now: nothing of an interrupted restore must stay beside it. */
+        struct fcap_error why = {""};
+        enum fcap_status cleared = restore_clear(&restore, &why);
+        if (cleared != FCAP_OK) {
+            status = cleared;
+            own = why;
+        }
+    }
+    restore_leave_place(&restore);
     restore_list_done(&restore);
     object_list_done(&restore.good);
     object_list_done(&restore.bad);

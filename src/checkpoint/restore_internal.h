@@ -19,7 +19,11 @@ struct restore {
     uint64_t bytes_all;
     uint64_t not_taken;
     char restoring[4096]; /* where the state is made */
+    int lock;             /* of the place; -1: none is held */
 };
+
+/* Whoever has the place of a state locks this file in it, as RocksDB does. */
+#define RESTORE_LOCK "LOCK"
 
 /* Which snapshot with which changelog: both may be of one checkpoint, or the snapshot is of an
  * older one. */
@@ -55,8 +59,10 @@ void restore_list_done(struct restore *restore);
 enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
                               struct fcap_restore_report *report, struct fcap_error *error);
 
-/* The place is absent or empty, or a restore was interrupted there; makes the directory. */
-enum fcap_status restore_check_place(struct restore *restore, struct fcap_error *error);
+/* The place is absent or empty, or a restore was interrupted there; makes the directory and locks
+ * it. LOCKED: somebody is at work there. */
+enum fcap_status restore_take_place(struct restore *restore, struct fcap_error *error);
+void restore_leave_place(struct restore *restore);
 /* Removes what is not a state yet. */
 enum fcap_status restore_clear(struct restore *restore, struct fcap_error *error);
 

@@ -113,7 +113,9 @@ static enum fcap_status put_into_place(struct restore *restore, struct fcap_erro
     enum fcap_status status = FCAP_OK;
     for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
          entry = readdir(directory)) {
-        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "CURRENT") != 0) {
+        /* The lock that we hold must not be replaced by another one. */
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "CURRENT") != 0 &&
+            strcmp(entry->d_name, RESTORE_LOCK) != 0) {
             FCAP_POINT(restore_moving);
             status = move_up(restore, entry->d_name, error);
         }

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,10 +11,11 @@
 
 #define RESTORING ".restoring"
 
-/* A volume's root has lost+found; hidden files belong to the file system, or are ours. */
+/* A volume's root has lost+found; hidden files belong to the file system, or are ours; whoever has
+ * the place locks a file that holds nothing. */
 static bool is_nothing(const char *name)
 {
-    return name[0] == '.' || strcmp(name, "lost+found") == 0;
+    return name[0] == '.' || strcmp(name, "lost+found") == 0 || strcmp(name, RESTORE_LOCK) == 0;
 }
 
 /* What lies in a place. */
@@ -58,19 +60,59 @@ bool fcap_restore_is_free(const char *directory)
     return look(directory, &place, NULL) == FCAP_OK && is_free(&place);
 }
 
-enum fcap_status restore_check_place(struct restore *restore, struct fcap_error *error)
+static enum fcap_status check_free(const char *path, struct fcap_error *error)
 {
     struct place place;
-    const char *path = restore->settings->directory;
-    enum fcap_status status =
-        fcap_checkpoint_within(path, &RESTORING[1], restore->restoring, error);
-    if (status == FCAP_OK) {
-        status = look(path, &place, error);
-    }
+    enum fcap_status status = look(path, &place, error);
     if (status == FCAP_OK && !is_free(&place)) {
         status = fcap_error_set(error, FCAP_CONFIG,
                                 "%s is not empty (%s); move it away, and restore again", path,
                                 place.first);
+    }
+    return status;
+}
+
+/* The lock is RocksDB's own, by its own means: neither another restore nor a daemon that begins
+ * anew uses the place meanwhile. RocksDB itself is at work in a directory below. */
+static enum fcap_status lock(struct restore *restore, struct fcap_error *error)
+{
+    char path[sizeof restore->restoring + sizeof RESTORE_LOCK];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    (void)snprintf(path, sizeof path, "%s/" RESTORE_LOCK, restore->settings->directory); /* Fits. */
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) {
+        return fcap_error_set(error, errno == ENOSPC ? FCAP_NO_SPACE : FCAP_IO,
+                              "%s: %s; make it writable for this user, with free space", path,
+                              strerror(errno));
+    }
+    if (fcntl(file, F_SETLK, &lock) == 0) {
+        restore->lock = file;
+        return FCAP_OK;
+    }
+    int why = errno;
+    bool is_held = (why == EAGAIN || why == EACCES) && fcntl(file, F_GETLK, &lock) == 0;
+    (void)close(file); /* Nothing was written. */
+    return is_held ? fcap_error_set(error, FCAP_LOCKED,
+                                    "%s: process %d is at work there; wait for it, or stop it",
+                                    restore->settings->directory, (int)lock.l_pid)
+                   : fcap_error_set(error, FCAP_IO, "%s: lock it: %s", path, strerror(why));
+}
+
+void restore_leave_place(struct restore *restore)
+{
+    if (restore->lock >= 0) {
+        (void)close(restore->lock); /* Nothing was written; this gives the lock up. */
+        restore->lock = -1;
+    }
+}
+
+enum fcap_status restore_take_place(struct restore *restore, struct fcap_error *error)
+{
+    const char *path = restore->settings->directory;
+    enum fcap_status status =
+        fcap_checkpoint_within(path, &RESTORING[1], restore->restoring, error);
+    if (status == FCAP_OK) {
+        status = check_free(path, error);
     }
     if (status == FCAP_OK && mkdir(path, 0750) != 0 && errno != EEXIST) {
         status = fcap_error_set(error, errno == ENOSPC ? FCAP_NO_SPACE : FCAP_CONFIG,
@@ -78,7 +120,11 @@ enum fcap_status restore_check_place(struct restore *restore, struct fcap_error 
                                 "to write in it",
                                 path, strerror(errno));
     }
-    return status;
+    if (status == FCAP_OK) {
+        status = lock(restore, error);
+    }
+    /* Somebody may have been quicker, and be done with it. */
+    return status == FCAP_OK ? check_free(path, error) : status;
 }
 
 enum fcap_status restore_clear(struct restore *restore, struct fcap_error *error)

@@ -14,7 +14,7 @@ struct savepoint {
     struct fcap_checkpoint checkpoint;
     char directory[4096]; /* of the snapshot */
     uint64_t bytes;       /* of its files */
-    uint64_t bytes_sent;
+    bool has_manifest;
 };
 
 static bool is_cancelled(const struct savepoint *savepoint)
@@ -42,7 +42,7 @@ static enum fcap_status check_empty(struct fcap_objects *objects, struct fcap_er
     char name[FCAP_OBJECT_NAME_MAX + 1] = "";
     enum fcap_status status = objects->ops->list(objects, "", visit_object, name, error);
     if (status == FCAP_OK && name[0] != '\0') {
-        status = fcap_error_set(error, FCAP_REFUSED,
+        status = fcap_error_set(error, FCAP_CONFIG,
                                 "the place is not empty (%s); name an empty directory", name);
     }
     return status;
@@ -53,19 +53,30 @@ static void visit_partition(void *context, const struct fcap_checkpoint_partitio
     fcap_checkpoint_set_partition(context, partition);
 }
 
+static enum fcap_status cancelled(struct fcap_error *error)
+{
+    return fcap_error_set(error, FCAP_STOPPED, "given up, because fcapd stops");
+}
+
 static enum fcap_status take_snapshot(struct savepoint *savepoint,
                                       struct fcap_checkpoint_state *state, struct fcap_error *error)
 {
     const struct fcap_savepoint_settings *settings = savepoint->settings;
     struct fcap_checkpoint *checkpoint = &savepoint->checkpoint;
     struct fcap_store_position position;
+    if (settings->hold != NULL && !settings->hold(settings->context, true)) {
+        return cancelled(error);
+    }
     enum fcap_status status = fcap_checkpoint_state_snapshot(
         state, "savepoint", savepoint->directory, &checkpoint->sequence, error);
+    state->ops->position(state, &position);
+    if (settings->hold != NULL) {
+        (void)settings->hold(settings->context, false); /* It cannot refuse that. */
+    }
     if (status != FCAP_OK) {
         savepoint->directory[0] = '\0';
         return status;
     }
-    state->ops->position(state, &position);
     checkpoint->number = 1;
     checkpoint->lineage = position.lineage;
     checkpoint->snapshot_sequence = checkpoint->sequence;
@@ -112,12 +123,12 @@ static enum fcap_status send_all(struct savepoint *savepoint, struct transfer *t
         }
     }
     transfer_sender_done(transfer, &sender);
-    if (transfer->status != FCAP_OK) {
-        return fcap_error_set(error, transfer->status, "%s",
-                              transfer->status == FCAP_STOPPED ? "cancelled"
-                                                               : transfer->error.text);
+    if (transfer->status == FCAP_STOPPED) {
+        return cancelled(error);
     }
-    return FCAP_OK;
+    return transfer->status == FCAP_OK
+               ? FCAP_OK
+               : fcap_error_set(error, transfer->status, "%s", transfer->error.text);
 }
 
 static enum fcap_status send_files(struct savepoint *savepoint, struct fcap_error *error)
@@ -138,7 +149,7 @@ static enum fcap_status send_files(struct savepoint *savepoint, struct fcap_erro
     if (status == FCAP_OK) {
         status = send_all(savepoint, &transfer, error);
     }
-    for (size_t i = 0; i < transfer.job_count && status == FCAP_OK; i++) {
+    for (size_t i = 0; i < transfer.job_count; i++) { /* What was made is known, well or not. */
         fcap_checkpoint_add_file(&savepoint->checkpoint, &transfer.jobs[i].file);
     }
     transfer_done(&transfer);
@@ -158,6 +169,7 @@ static enum fcap_status write_manifest(struct savepoint *savepoint, struct fcap_
     fcap_checkpoint_encode(checkpoint, &bytes);
     enum fcap_status status = objects->ops->begin(objects, name, &writer, error);
     if (status == FCAP_OK) {
+        savepoint->has_manifest = true; /* Or may have. */
         status = objects->ops->write(objects, writer, fcap_buffer_bytes(&bytes), error);
         if (status == FCAP_OK) {
             status = objects->ops->finish(objects, writer, error);
@@ -170,6 +182,8 @@ static enum fcap_status write_manifest(struct savepoint *savepoint, struct fcap_
     return status;
 }
 
+/* --- reading back ---------------------------------------------------------------------------- */
+
 static void read_progress(void *context, uint64_t bytes, uint64_t bytes_all)
 {
     const struct savepoint *savepoint = context;
@@ -177,18 +191,75 @@ static void read_progress(void *context, uint64_t bytes, uint64_t bytes_all)
     tell_progress(savepoint, savepoint->bytes + bytes);
 }
 
+/* The objects as whoever reads back sees them: away when the savepoint is given up, which ends a
+ * restore at once. */
+struct cancellable {
+    struct fcap_objects port; /* first */
+    const struct savepoint *savepoint;
+};
+
+static enum fcap_status read_unless_cancelled(struct fcap_objects *port, const char *name,
+                                              uint64_t offset, uint8_t *data, size_t size,
+                                              size_t *ret_size, struct fcap_error *error)
+{
+    const struct savepoint *savepoint = ((struct cancellable *)port)->savepoint;
+    struct fcap_objects *objects = savepoint->objects;
+    if (is_cancelled(savepoint)) {
+        return fcap_error_set(error, FCAP_UNAVAILABLE, "cancelled");
+    }
+    return objects->ops->read(objects, name, offset, data, size, ret_size, error);
+}
+
+static enum fcap_status list_all(struct fcap_objects *port, const char *prefix,
+                                 fcap_object_visitor visitor, void *context,
+                                 struct fcap_error *error)
+{
+    struct fcap_objects *objects = ((struct cancellable *)port)->savepoint->objects;
+    return objects->ops->list(objects, prefix, visitor, context, error);
+}
+
 static enum fcap_status read_back(struct savepoint *savepoint, struct fcap_error *error)
 {
+    static const struct fcap_objects_ops reading = {.read = read_unless_cancelled,
+                                                    .list = list_all};
+    struct cancellable objects = {{&reading}, savepoint};
     const struct fcap_restore_settings settings = {.profile = savepoint->settings->profile,
                                                    .instance = savepoint->settings->instance,
                                                    .progress = read_progress,
                                                    .context = savepoint};
     struct fcap_restore_report report;
-    enum fcap_status status = fcap_restore(&settings, savepoint->objects, &report, error);
+    enum fcap_status status = fcap_restore(&settings, &objects.port, &report, error);
+    if (status != FCAP_OK && is_cancelled(savepoint)) {
+        return cancelled(error);
+    }
     if (status != FCAP_OK) {
         fcap_error_prefix(error, "read the savepoint back");
     }
     return status == FCAP_REFUSED ? FCAP_CORRUPT : status;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+/* Takes away what was made, so that the place is free for the next try; the manifest first, for
+ * without it nothing of the rest is taken for a savepoint. What cannot be removed stays. */
+static void clear_up(const struct savepoint *savepoint)
+{
+    struct fcap_objects *objects = savepoint->objects;
+    const struct fcap_checkpoint *checkpoint = &savepoint->checkpoint;
+    char prefix[FCAP_OBJECT_NAME_MAX + 1];
+    char name[FCAP_OBJECT_NAME_MAX + 1];
+    enum fcap_status status = FCAP_OK;
+    (void)fcap_checkpoint_prefix(savepoint->settings->profile, savepoint->settings->instance,
+                                 prefix); /* Gives its argument; so does the next. */
+    (void)fcap_checkpoint_manifest_name(prefix, 1, name);
+    if (savepoint->has_manifest) {
+        status = objects->ops->remove(objects, name, NULL);
+    }
+    for (size_t i = 0; i < checkpoint->file_count && status == FCAP_OK; i++) {
+        if (checkpoint->files[i].object[0] != '\0') {
+            status = objects->ops->remove(objects, checkpoint->files[i].object, NULL);
+        }
+    }
 }
 
 enum fcap_status fcap_savepoint_take(const struct fcap_savepoint_settings *settings,
@@ -215,6 +286,9 @@ enum fcap_status fcap_savepoint_take(const struct fcap_savepoint_settings *setti
     }
     if (status == FCAP_OK) {
         status = read_back(&savepoint, error);
+    }
+    if (status != FCAP_OK && status != FCAP_LOCKED) { /* Else somebody else writes there, too. */
+        clear_up(&savepoint);
     }
     if (status == FCAP_OK) {
         *ret_report = (struct fcap_savepoint_report){

@@ -200,8 +200,7 @@ struct fcap_daemon_result fcap_command_inspect(const struct fcap_arguments *argu
     }
     switch (fcap_state_look(&config)) {
     case FCAP_STATE_ABSENT:
-        (void)fprintf(stderr, "fcapd: state.directory %s: there is no state\n",
-                      config.state.directory);
+        fcap_state_tell_absent(&config);
         result.exit_code = FCAP_EXIT_CONFIG;
         break;
     case FCAP_STATE_LOCKED:

@@ -210,8 +210,7 @@ struct fcap_daemon_result fcap_command_rebuild(const struct fcap_arguments *argu
                                          arguments->patience_ms};
     enum fcap_state_presence presence = fcap_state_look(&config);
     if (presence == FCAP_STATE_ABSENT) {
-        (void)fprintf(stderr, "fcapd: state.directory %s: there is no state\n",
-                      config.state.directory);
+        fcap_state_tell_absent(&config);
     } else if (arguments->is_verify) {
         result.exit_code = fcap_verify(&job, presence == FCAP_STATE_LOCKED);
     } else if (presence == FCAP_STATE_LOCKED) {

@@ -51,6 +51,48 @@ static const char *place_of(const struct fcap_arguments *arguments,
     return config->checkpoint.directory;
 }
 
+#define OTHERS_MAX 8
+
+struct others {
+    char last[FCAP_OBJECT_NAME_MAX + 1]; /* the prefix that was seen last */
+    int count;
+};
+
+/* "days/pod-0/manifest-..." is of profile days, instance pod-0; what begins with '_' stands for
+ * what must not begin so in a name (docs/DATA.md). */
+static bool tell_other(void *context, const char *name, uint64_t size)
+{
+    struct others *others = context;
+    size_t prefix_size = 0;
+    uint64_t number = 0;
+    const char *slash = strchr(name, '/');
+    (void)size;
+    if (!fcap_checkpoint_is_manifest(name, &prefix_size, &number) || slash == NULL ||
+        slash + 1 >= name + prefix_size ||
+        (strncmp(name, others->last, prefix_size) == 0 && others->last[prefix_size] == '\0')) {
+        return true;
+    }
+    memcpy(others->last, name, prefix_size);
+    others->last[prefix_size] = '\0';
+    const char *profile = name + (name[0] == '_');
+    const char *instance = slash + 1 + (slash[1] == '_');
+    (void)fprintf(stderr,
+                  "fcapd: restore: another one is there; --set profile=%.*s --set instance=%.*s "
+                  "would take it\n",
+                  (int)(slash - profile), profile, (int)(name + prefix_size - 1 - instance),
+                  instance);
+    return ++others->count < OTHERS_MAX;
+}
+
+/* None of this instance could be taken: whose are there? */
+static void tell_others(const struct fcap_config *config, struct fcap_objects *objects)
+{
+    struct others others = {.count = 0};
+    (void)fcap_checkpoint_prefix(config->profile, config->instance, others.last); /* Own: known. */
+    /* A failure is no news: what led here has been told. */
+    (void)!objects->ops->list(objects, "", tell_other, &others, NULL);
+}
+
 static enum fcap_status restore(struct restoring *restoring, const struct fcap_config *config,
                                 struct fcap_restore_report *report, struct fcap_error *error)
 {
@@ -79,6 +121,12 @@ static enum fcap_status restore(struct restoring *restoring, const struct fcap_c
         .context = restoring,
     };
     status = fcap_restore(&settings, objects, report, error);
+    if (status == FCAP_REFUSED) {
+        fcap_progress_done(&restoring->progress);
+        (void)fprintf(stderr, "fcapd: restore: %s: %s\n", from, error->text);
+        tell_others(config, objects);
+        error->text[0] = '\0'; /* It has been told. */
+    }
     fcap_objects_directory_close(objects);
     return status;
 }
@@ -111,10 +159,11 @@ struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *argu
     fcap_progress_done(&restoring.progress);
     if (status == FCAP_OK) {
         show(&report, &config, arguments->is_verify_only);
-    } else {
+    } else if (error.text[0] != '\0') {
         (void)fprintf(stderr, "fcapd: restore: %s\n", error.text);
     }
-    result.exit_code = fcap_daemon_exit_code(status);
+    /* A checkpoint that is not there, or not whole, does not come by itself. */
+    result.exit_code = status == FCAP_REFUSED ? FCAP_EXIT_INTERNAL : fcap_daemon_exit_code(status);
     fcap_config_done(&config);
     return result;
 }

@@ -4,6 +4,7 @@
 
 #include "ask.h"
 #include "daemon/compose.h"
+#include "daemon/signals.h"
 #include "fcap/clock_os.h"
 #include "fcap/log.h"
 #include "fcap/savepoint.h"
@@ -24,6 +25,12 @@ static void tell_progress(void *context, uint64_t bytes, uint64_t bytes_all)
 
 /* --- a stopped daemon's state --- */
 
+static bool is_stopped(void *context)
+{
+    (void)context;
+    return fcap_signals_received() != 0;
+}
+
 static enum fcap_status take(const struct fcap_config *config, const char *to,
                              struct fcap_progress *progress, struct fcap_savepoint_report *report,
                              struct fcap_error *error)
@@ -37,6 +44,7 @@ static enum fcap_status take(const struct fcap_config *config, const char *to,
                                                      .instance = config->instance,
                                                      .clock = fcap_clock_os(),
                                                      .progress = tell_progress,
+                                                     .is_cancelled = is_stopped,
                                                      .context = progress};
     fcap_compose_store(config, &plan, &store);
     enum fcap_status status = fcap_store_rocksdb_open(&store, &db, error);
@@ -44,7 +52,10 @@ static enum fcap_status take(const struct fcap_config *config, const char *to,
         return status;
     }
     fcap_checkpoint_state_rocksdb_init(&state, db, &store);
-    status = fcap_objects_directory_open(to, false, &objects, error);
+    status = fcap_savepoint_check_place(to, config->checkpoint.directory, error);
+    if (status == FCAP_OK) {
+        status = fcap_objects_directory_open(to, false, &objects, error);
+    }
     if (status == FCAP_OK) {
         status = fcap_savepoint_take(&settings, objects, &state.state, report, error);
     }
@@ -59,11 +70,12 @@ static int take_stopped(const struct fcap_config *config, const char *to,
 {
     struct fcap_savepoint_report report;
     struct fcap_error error = {""};
+    fcap_signals_init();
     enum fcap_status status = take(config, to, progress, &report, &error);
     fcap_progress_done(progress);
     if (status != FCAP_OK) {
         (void)fprintf(stderr, "fcapd: savepoint: %s\n", error.text);
-        return fcap_daemon_exit_code(status);
+        return status == FCAP_STOPPED ? FCAP_EXIT_TEMPORARY : fcap_daemon_exit_code(status);
     }
     (void)printf("%s holds the state and was read back: %llu files, %llu bytes, %zu partitions\n",
                  to, (unsigned long long)report.files, (unsigned long long)report.bytes,
@@ -73,19 +85,17 @@ static int take_stopped(const struct fcap_config *config, const char *to,
 
 /* --- a running daemon --- */
 
-static int complain(int code, enum fcap_status status, const struct fcap_error *error,
-                    const struct fcap_buffer *body)
+static int complain(const char *what, int code, enum fcap_status status,
+                    const struct fcap_error *error, const struct fcap_buffer *body)
 {
     if (status != FCAP_OK) {
-        (void)fprintf(stderr,
-                      "fcapd: savepoint: the state is in use by a running daemon, which must be "
-                      "asked over HTTP, or by another command: %s\n",
-                      error->text);
-    } else {
-        (void)fprintf(stderr, "fcapd: savepoint: the daemon answers %d: %.*s", code,
-                      (int)body->size, (const char *)body->data);
+        (void)fprintf(stderr, "fcapd: savepoint: %s: %s\n", what, error->text);
+        return fcap_daemon_exit_code(status);
     }
-    return FCAP_EXIT_TEMPORARY;
+    (void)fprintf(stderr, "fcapd: savepoint: the daemon answers %d: %.*s%s", code, (int)body->size,
+                  (const char *)body->data, body->size == 0 ? "\n" : "");
+    /* Of what is refused only these pass by themselves. */
+    return code == 409 || code >= 500 ? FCAP_EXIT_TEMPORARY : FCAP_EXIT_CONFIG;
 }
 
 static uint64_t number_of(const char *body, const char *name)
@@ -94,14 +104,42 @@ static uint64_t number_of(const char *body, const char *name)
     return at == NULL ? 0 : strtoull(at + strlen(name), NULL, 10);
 }
 
-/* Until the daemon says that it is over; the last answer is left in `body`, with a NUL. */
-static enum fcap_status await(const struct fcap_config *config, struct fcap_progress *progress,
-                              int *ret_code, struct fcap_buffer *body, struct fcap_error *error)
+static void put_query(struct fcap_buffer *path, const char *name, const char *value)
 {
+    fcap_buffer_put_text(path, name);
+    fcap_ask_escape(path, value);
+}
+
+/* Begins one; the answer is left in `body`, with a NUL. */
+static enum fcap_status begin(const struct fcap_config *config, const char *to, int *ret_code,
+                              struct fcap_buffer *body, struct fcap_error *error)
+{
+    struct fcap_buffer path = {0};
+    put_query(&path, "/savepoint?to=", to);
+    /* Another daemon than that of this configuration may listen there. */
+    put_query(&path, "&profile=", config->profile);
+    put_query(&path, "&instance=", config->instance);
+    fcap_buffer_put_u8(&path, 0);
+    enum fcap_status status = fcap_ask_post(config, (const char *)path.data, ret_code, body, error);
+    fcap_buffer_put_u8(body, 0);
+    body->size--; /* Behind it. */
+    fcap_buffer_done(&path);
+    return status;
+}
+
+/* Until the daemon says that it is over; the last answer is left in `body`, with a NUL. */
+static enum fcap_status await(const struct fcap_config *config, uint64_t begun,
+                              struct fcap_progress *progress, int *ret_code,
+                              struct fcap_buffer *body, struct fcap_error *error)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/savepoint?begun=%llu",
+                   (unsigned long long)begun); /* Fits. */
     for (;;) {
         fcap_buffer_clear(body);
-        enum fcap_status status = fcap_ask(config, "/savepoint", ret_code, body, error);
+        enum fcap_status status = fcap_ask(config, path, ret_code, body, error);
         fcap_buffer_put_u8(body, 0);
+        body->size--; /* Behind it. */
         if (status != FCAP_OK || *ret_code != 200) {
             return status;
         }
@@ -115,38 +153,66 @@ static enum fcap_status await(const struct fcap_config *config, struct fcap_prog
     }
 }
 
+/* Prints the value of a member that is a text. */
+static void put_member(FILE *file, const char *body, const char *name)
+{
+    const char *at = strstr(body, name);
+    for (at = at == NULL ? "" : at + strlen(name); *at != '\0' && *at != '"'; at++) {
+        char digits[3] = "";
+        if (*at == '\\' && at[1] == 'u' && strlen(at) >= 6) { /* Only ever \u00.. */
+            memcpy(digits, at + 4, 2);
+            (void)fputc((int)strtol(digits, NULL, 16), file);
+            at += 5;
+        } else {
+            at += *at == '\\' && at[1] != '\0';
+            (void)fputc(*at, file);
+        }
+    }
+}
+
+static int tell_end(const char *to, const char *text)
+{
+    if (strstr(text, "{\"savepoint\":\"done\"") == text) {
+        (void)printf("%s holds the state and was read back: %llu files, %llu bytes, %llu "
+                     "partitions\n",
+                     to, (unsigned long long)number_of(text, "\"files\":"),
+                     (unsigned long long)number_of(text, "\"bytes\":"),
+                     (unsigned long long)number_of(text, "\"partitions\":"));
+        return FCAP_EXIT_OK;
+    }
+    uint64_t exit_code = number_of(text, "\"exit_code\":");
+    (void)fputs("fcapd: savepoint: the daemon could not take it: ", stderr);
+    put_member(stderr, text, "\"error\":\"");
+    (void)fputc('\n', stderr);
+    return exit_code > 0 && exit_code < 128 ? (int)exit_code : FCAP_EXIT_TEMPORARY;
+}
+
 static int take_running(const struct fcap_config *config, const char *to,
                         struct fcap_progress *progress)
 {
-    struct fcap_buffer path = {0};
     struct fcap_buffer body = {0};
     struct fcap_error error = {""};
     int code = 0;
-    int exit_code = FCAP_EXIT_OK;
-    fcap_buffer_put_text(&path, "/savepoint?to=");
-    fcap_ask_escape(&path, to);
-    fcap_buffer_put_u8(&path, 0);
-    enum fcap_status status = fcap_ask_post(config, (const char *)path.data, &code, &body, &error);
+    int exit_code;
+    enum fcap_status status = begin(config, to, &code, &body, &error);
     if (status != FCAP_OK || code != 202) {
-        exit_code = complain(code, status, &error, &body);
+        exit_code = complain("the state is in use by a running daemon, which must be asked over "
+                             "HTTP, or by another command",
+                             code, status, &error, &body);
     } else {
-        status = await(config, progress, &code, &body, &error);
+        uint64_t begun = number_of((const char *)body.data, "\"begun\":");
+        status = await(config, begun, progress, &code, &body, &error);
         fcap_progress_done(progress);
-        const char *text = (const char *)body.data;
-        if (status != FCAP_OK || code != 200) {
-            exit_code = complain(code, status, &error, &body);
-        } else if (strstr(text, "{\"savepoint\":\"done\"") != text) {
-            (void)fprintf(stderr, "fcapd: savepoint: the daemon could not take it: %s", text);
-            exit_code = FCAP_EXIT_TEMPORARY;
+        if (status == FCAP_OK && code == 200) {
+            exit_code = tell_end(to, (const char *)body.data);
         } else {
-            (void)printf("%s holds the state and was read back: %llu files, %llu bytes, %llu "
-                         "partitions\n",
-                         to, (unsigned long long)number_of(text, "\"files\":"),
-                         (unsigned long long)number_of(text, "\"bytes\":"),
-                         (unsigned long long)number_of(text, "\"partitions\":"));
+            (void)complain("no answer any more", code, status, &error, &body);
+            (void)fputs("fcapd: savepoint: it was begun, and how it ends is not known here; the "
+                        "daemon's log tells, and so does fcapd restore --verify-only\n",
+                        stderr);
+            exit_code = FCAP_EXIT_TEMPORARY;
         }
     }
-    fcap_buffer_done(&path);
     fcap_buffer_done(&body);
     return exit_code;
 }
@@ -169,8 +235,7 @@ struct fcap_daemon_result fcap_command_savepoint(const struct fcap_arguments *ar
     fcap_progress_init(&progress, "savepoint", stderr, !arguments->is_plain);
     switch (fcap_state_look(&config)) {
     case FCAP_STATE_ABSENT:
-        (void)fprintf(stderr, "fcapd: state.directory %s: there is no state\n",
-                      config.state.directory);
+        fcap_state_tell_absent(&config);
         break;
     case FCAP_STATE_LOCKED:
         result.exit_code = take_running(&config, arguments->to, &progress);

@@ -4,6 +4,7 @@
 #include "fcap/assert.h"
 #include "fcap/key.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,18 +16,35 @@ enum fcap_state_presence fcap_state_look(const struct fcap_config *config)
 {
     char path[4200];
     struct stat unused;
-    (void)snprintf(path, sizeof path, "%s/CURRENT", config->state.directory); /* Bounded there. */
-    if (stat(path, &unused) != 0) {
-        return FCAP_STATE_ABSENT;
-    }
-    (void)snprintf(path, sizeof path, "%s/LOCK", config->state.directory);
-    int file = open(path, O_RDWR | O_CLOEXEC);
+    (void)snprintf(path, sizeof path, "%s/LOCK", config->state.directory); /* Bounded there. */
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     bool is_locked = file >= 0 && fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
     if (file >= 0) {
-        (void)close(file); /* Nothing was written. */
+        (void)close(file); /* Only read. */
     }
-    return is_locked ? FCAP_STATE_LOCKED : FCAP_STATE_STOPPED;
+    (void)snprintf(path, sizeof path, "%s/CURRENT", config->state.directory); /* As above. */
+    return is_locked                  ? FCAP_STATE_LOCKED
+           : stat(path, &unused) != 0 ? FCAP_STATE_ABSENT
+                                      : FCAP_STATE_STOPPED;
+}
+
+void fcap_state_tell_absent(const struct fcap_config *config)
+{
+    struct stat unused;
+    char path[4200];
+    const char *why = "there is no state";
+    (void)snprintf(path, sizeof path, "%s/CURRENT", config->state.directory); /* Bounded there. */
+    if (stat(path, &unused) != 0 && errno != ENOENT) {
+        (void)fprintf(stderr, "fcapd: state.directory %s: %s; this user must be able to read it\n",
+                      config->state.directory, strerror(errno));
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/.restoring", config->state.directory); /* As above. */
+    if (stat(path, &unused) == 0) {
+        why = "there is no state: a restore was interrupted; start it again";
+    }
+    (void)fprintf(stderr, "fcapd: state.directory %s: %s\n", config->state.directory, why);
 }
 
 struct collect {

@@ -11,11 +11,13 @@
 enum fcap_state_presence {
     FCAP_STATE_ABSENT,
     FCAP_STATE_STOPPED,
-    FCAP_STATE_LOCKED, /* a running process holds it */
+    FCAP_STATE_LOCKED, /* a running process holds it, or makes it */
 };
 
 /* Asks the file system only. */
 enum fcap_state_presence fcap_state_look(const struct fcap_config *config);
+/* Says on standard error why a state that was looked for is ABSENT. */
+void fcap_state_tell_absent(const struct fcap_config *config);
 
 struct fcap_state_partition {
     int32_t partition;

@@ -1,0 +1,95 @@
+/* Where a savepoint must not be: wherever somebody else's files come and go. */
+#include "fcap/savepoint.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Cuts the last part off. False: there is none. */
+static bool cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash == NULL || path[1] == '\0') {
+        return false;
+    }
+    if (slash == path) {
+        slash++; /* The root stays. */
+    }
+    *slash = '\0';
+    return true;
+}
+
+/* The part of a path that is there, without links; *ret_is_whole: all of it is. */
+static bool find_real(const char *directory, char real[PATH_MAX], bool *ret_is_whole)
+{
+    char path[PATH_MAX];
+    int size = snprintf(path, sizeof path, "%s", directory);
+    *ret_is_whole = true;
+    if (size <= 0 || (size_t)size >= sizeof path) {
+        return false;
+    }
+    while (size > 1 && path[size - 1] == '/') {
+        path[--size] = '\0';
+    }
+    while (realpath(path, real) == NULL) {
+        *ret_is_whole = false;
+        if (errno != ENOENT || !cut_last(path)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool has(const char *directory, const char *name)
+{
+    char path[PATH_MAX + 32];
+    struct stat info;
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name); /* Fits. */
+    return lstat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+static bool is_same(const char *real, const char *directory)
+{
+    char other[PATH_MAX];
+    return realpath(directory, other) != NULL && strcmp(real, other) == 0;
+}
+
+enum fcap_status fcap_savepoint_check_place(const char *directory, const char *checkpoints,
+                                            struct fcap_error *error)
+{
+    char real[PATH_MAX];
+    struct stat info;
+    bool is_whole;
+    if (!find_real(directory, real, &is_whole)) {
+        return FCAP_OK;
+    }
+    if (!is_whole && lstat(directory, &info) == 0 && S_ISLNK(info.st_mode)) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "%s is a symbolic link to what is not there; make that, or name "
+                              "another directory",
+                              directory);
+    }
+    if (is_whole && checkpoints != NULL && is_same(real, checkpoints)) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "%s is checkpoint.directory; name a directory of its own", directory);
+    }
+    bool is_itself = is_whole;
+    do {
+        if (has(real, "CURRENT")) {
+            return fcap_error_set(error, FCAP_CONFIG,
+                                  "%s lies within the state in %s; name a directory outside of it",
+                                  directory, real);
+        }
+        if (!is_itself && has(real, ".fcap-objects")) {
+            return fcap_error_set(error, FCAP_CONFIG,
+                                  "%s lies within %s, which holds checkpoints or a savepoint; name "
+                                  "a directory outside of it",
+                                  directory, real);
+        }
+        is_itself = false;
+    } while (cut_last(real));
+    return FCAP_OK;
+}
