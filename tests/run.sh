@@ -5,10 +5,11 @@
 #
 # Installs the Debian packages it lacks when it is root, otherwise names them. Test programs,
 # labels and sizes come from CMake; nothing here names a test. Logs: build/test-logs/, with
-# results.tsv, a line for each test, from which tests/quality.py makes docs/QUALITY.md. At the end
-# each failed one says once more why. The last line is "N passed, N failed" (", N skipped" when any;
-# with CI=true a skip is a failure), counted in test functions; a check that is no cmocka program
-# counts as one.
+# results.tsv, a line for each test, from which tests/quality.py makes docs/QUALITY.md, and faults,
+# what the tests that passed have proved of faults, with which tests/faults.py compares the fault
+# matrix of docs/OPERATING.md. At the end each failed one says once more why. The last line is
+# "N passed, N failed" (", N skipped" when any; with CI=true a skip is a failure), counted in test
+# functions; a check that is no cmocka program counts as one.
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 top=$(dirname -- "$here")
@@ -35,6 +36,8 @@ logs=$top/build/test-logs
 rm -rf "$logs/failures"
 mkdir -p "$logs/failures"
 results=$logs/results.tsv
+faults=$logs/faults
+: >"$faults"
 begun=$(date +%s)
 printf '# %s\t%s\n' begun "$(date -u '+%Y-%m-%d %H:%M UTC')" \
     size "$([ -n "$FCAP_TEST_FULL" ] && echo full || echo reduced)" \
@@ -197,9 +200,10 @@ check() { # NAME COMMAND...: one check, passed when the command succeeds; 77: ca
 }
 
 # Adds up a log of ctest -V. Lines of a test start with its number; cmocka's own summary tells how
-# many functions passed. A test without one, and one that died before it, counts as one.
+# many functions passed. A test without one, and one that died before it, counts as one. The lines
+# "fault: ..." of a test that passed are kept.
 count_log() { # STAGE LOG
-    totals=$(awk -v stage="$1" -v results="$results" -v ci="${CI:-}" '
+    totals=$(awk -v stage="$1" -v results="$results" -v kept="$faults" -v ci="${CI:-}" '
         function number(line, word) {
             sub(".*\\[  " word " *\\] ", "", line)
             return line + 0
@@ -214,6 +218,7 @@ count_log() { # STAGE LOG
                 gsub(/\t/, " ", said)
                 told[id] = told[id] (told[id] == "" ? "" : "; ") said
             }
+            if (sub(/^[0-9]+: fault: /, "fault: ", said)) faults[id] = faults[id] said "\n"
             if ($0 ~ /\[ +(OK|FAILED|SKIPPED) +\] [^0-9]|\[  ERROR   \]|\[   LINE   \]|: skipped: /) {
                 line = $0; sub(/^[0-9]+: /, "", line)
                 line = stage ": " name[id] ": " line
@@ -237,6 +242,7 @@ count_log() { # STAGE LOG
             if (skipped[id] && passed[id]) word = word ", " skipped[id] " skipped"
             printf "%s\t%s\t%s\t%d\t%s\t%s\n", stage, name[id], word,
                 passed[id] + failed[id] + skipped[id], $(NF - 1), told[id] >> results
+            if (!failed[id]) printf "%s", faults[id] >> kept
         }
         END {
             for (id in passed) p += passed[id]
@@ -410,4 +416,5 @@ else
         report "debian13 ($took)" ok
     fi
 fi
+check faults python3 "$here/faults.py" --check --skipped "$skipped" "$faults"
 exit 0

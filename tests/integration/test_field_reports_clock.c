@@ -3,6 +3,7 @@
  * file (clock_offset.c): Kafka, Redis and this test live in the right time. */
 #include "lab/lab.h"
 #include "lib/draw.h"
+#include "lib/fault.h"
 #include "lib/full_size.h"
 #include "live.h"
 #include "moved_clock.h"
@@ -389,6 +390,21 @@ static void test_B13_the_wall_clock_steps_an_hour_back_and_an_hour_ahead(void **
     live_check_letters(&live, true); /* There is none. */
     assert_true(daemon_process_metric(&live.process, "fcapd_underflows_total") == 0);
     live_stop(&live);
+    fault_is_proved(&(const struct fault){
+        .id = "clock-back",
+        .fault = "the wall clock steps back by an hour, also over a kill -9",
+        .sees = "`/readyz` 503: `the wall clock is N ms off Redis TIME`, `/livez` 200",
+        .lost = "nothing: counts are exact at the clock of each value, which waits; nothing counts "
+                "twice",
+        .recovers = "by itself when the clock is right",
+    });
+    fault_is_proved(&(const struct fault){
+        .id = "clock-ahead",
+        .fault = "the wall clock leaps ahead by an hour, also over a kill -9",
+        .sees = "`/readyz` 503: `the wall clock is N ms off Redis TIME`, `/livez` 200",
+        .lost = "nothing: nothing expires before Redis TIME + 1 s says so",
+        .recovers = "by itself when the clock is right",
+    });
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* Field reports through the whole daemon: what happens to Redis. */
 #include "lab/lab.h"
 #include "lib/fake_redis.h"
+#include "lib/fault.h"
 #include "lib/full_size.h"
 #include "live.h"
 
@@ -263,6 +264,14 @@ static void test_B26a_reborn_empty_within_a_second(void **unused)
     repair_is_told(NULL, before);
     await_repaired();
     live_stop(&live);
+    fault_is_proved(&(const struct fault){
+        .id = "redis-restarted-empty",
+        .fault = "Redis is restarted without its data, faster than anybody notices",
+        .sees = "`being projected` for each window in `/readyz`, which is 200 again by then; "
+                "`fc:meta` does not call a window ready meanwhile",
+        .lost = "nothing: every key is there again when `fc:meta` says ready",
+        .recovers = "by itself: everything is written once more",
+    });
 }
 
 static void test_B26b_flushed_while_connected(void **unused)
@@ -285,6 +294,14 @@ static void test_B26b_flushed_while_connected(void **unused)
     assert_true(daemon_process_metric(&live.process, "fcapd_redis_connections_ready_total") ==
                 connections);
     live_stop(&live);
+    fault_is_proved(&(const struct fault){
+        .id = "redis-emptied",
+        .fault = "FLUSHALL while fcapd is connected",
+        .sees =
+            "`being projected` for each window in `/readyz`; `fcapd_full_projections_total` grows",
+        .lost = "nothing: every key is there again when `fc:meta` says ready",
+        .recovers = "by itself: everything is written once more",
+    });
 }
 
 static void test_B26c_an_old_dump_with_the_sentinel_comes_back(void **unused)
@@ -306,6 +323,14 @@ static void test_B26c_an_old_dump_with_the_sentinel_comes_back(void **unused)
     repair_is_told(NULL, before);
     await_repaired();
     live_stop(&live);
+    fault_is_proved(&(const struct fault){
+        .id = "redis-old-data",
+        .fault = "Redis comes back with an old RDB file or snapshot",
+        .sees =
+            "`being projected` for each window in `/readyz`; `fcapd_full_projections_total` grows",
+        .lost = "nothing: each key equals the definition when `fc:meta` says ready",
+        .recovers = "by itself: everything is written once more",
+    });
 }
 
 static void test_B26d_only_the_sentinel_is_deleted(void **unused)

@@ -2,6 +2,7 @@
  * very same ones; while fcapd is down and while it runs. */
 #include "run_fixture.h"
 #include "lab/lab.h"
+#include "lib/fault.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -293,6 +294,15 @@ static void test_B20_while_running(void **unused)
     expect_gaps(RUN_PARTITIONS, "gap: the topic was created anew: offset 25 was next");
     compare(2 * USERS);
     check_read_on(2 * USERS);
+    fault_is_proved(&(const struct fault){
+        .id = "kafka-topic-recreated",
+        .fault = "the topic is deleted and created anew",
+        .sees = "`gap: the topic was created anew` in the log, `fcapd_gaps_total`, `lost` in "
+                "`/readyz` and `fc:meta`; with `on_gap: stop` exit code 70 instead",
+        .lost = "nothing that was read, and nothing of the new topic; records of the old one that "
+                "nobody had read went with it",
+        .recovers = "by itself: every record of the new topic counts once; see [Gaps](#gaps)",
+    });
 }
 
 /* The new log ends where the old one did: by its offsets nothing has happened. */

@@ -1,6 +1,7 @@
 /* The real fcapd against a real broker and a real Redis: counts, restarts, health, refusals. */
 #include "run_fixture.h"
 #include "lab/lab.h"
+#include "lib/fault.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -136,6 +137,7 @@ static void test_kill_9_and_restart_stays_exact(void **unused)
         lab_pause_ms(i * 130);
         daemon_process_signal(&f->process, SIGKILL);
         assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 128 + SIGKILL);
+        assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 0);
         run_fixture_produce(f, 100);
         start(f);
         run_fixture_await_applied(f, APPLIED_MS);
@@ -143,6 +145,13 @@ static void test_kill_9_and_restart_stays_exact(void **unused)
     }
     run_fixture_passes(&tally, (struct oracle_minimum){900, 900, 0});
     stop(f);
+    fault_is_proved(&(const struct fault){
+        .id = "process-killed",
+        .fault = "kill -9, out of memory, a crash",
+        .sees = "exit code 137; nobody answers `/livez`",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by a start: what was not committed is read from Kafka again",
+    });
 }
 
 /* Each family of `text`, a page or the document, must stand in the other one; gives their number.
@@ -235,6 +244,14 @@ static void test_pages_and_a_redis_that_goes_and_comes_back_empty(void **unused)
     assert_non_null(strstr(log, "Redis answers"));
     assert_null(strstr(log, "user-"));
     stop(f);
+    fault_is_proved(&(const struct fault){
+        .id = "redis-gone",
+        .fault = "Redis is killed, and comes back with nothing later",
+        .sees =
+            "`/readyz` 503: `Redis is away`, `/livez` 200; the log says it, and when Redis answers",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by itself: consumption waits, then everything is written once more",
+    });
 }
 
 static void test_inspect_needs_the_token_and_says_the_same_stopped(void **unused)
@@ -355,6 +372,14 @@ static void test_a_stop_while_redis_hangs_ends_in_time_and_a_second_signal_at_on
     run_fixture_compare(f, LAG_MS, &tally);
     run_fixture_passes(&tally, (struct oracle_minimum){250, 250, 0});
     stop(f);
+    fault_is_proved(&(const struct fault){
+        .id = "redis-hangs",
+        .fault = "Redis stands still without closing its connections",
+        .sees = "`/readyz` 503, `/livez` 200; a stop meanwhile ends after `shutdown.deadline` with "
+                "exit code 75, a second signal ends it at once",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by itself when Redis goes on",
+    });
 }
 
 int main(void)

@@ -1,7 +1,8 @@
-/* fcapd and a broker that hangs (B16): it stops in time, and says so while it waits. The broker is
- * a private one, because it is stopped. */
+/* fcapd and a broker that hangs (B16) or dies: it stops in time, says so while it waits, and goes
+ * on. The broker is a private one, because it is stopped. */
 #include "run_fixture.h"
 #include "lab/lab.h"
+#include "lib/fault.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +24,9 @@ static struct kafka_broker *broker;
 static int setup(void **unused)
 {
     (void)unused;
-    broker = kafka_broker_start();
+    if (broker == NULL) {
+        broker = kafka_broker_start(); /* Stopped when the process ends. */
+    }
     assert_int_equal(setenv("FCAP_TEST_BROKERS", kafka_broker_address(broker), 1), 0);
     run_fixture_init(&fixture, "[1h]", hours, "shutdown:\n  deadline: 10s\n");
     return 0;
@@ -36,8 +39,6 @@ static int teardown(void **unused)
         (void)kill(kafka_broker_pid(broker), SIGCONT);
     }
     run_fixture_done(&fixture);
-    kafka_broker_stop(broker);
-    broker = NULL;
     return 0;
 }
 
@@ -73,6 +74,45 @@ static void test_B16_a_stop_while_the_broker_hangs_ends_in_time_and_reopens_clea
     assert_true(daemon_process_metric(&f->process, "fcapd_full_projections_total") == 0);
     daemon_process_signal(&f->process, SIGTERM);
     assert_int_equal(daemon_process_wait(&f->process, STOP_MS), 0);
+    fault_is_proved(&(const struct fault){
+        .id = "kafka-hangs",
+        .fault = "the brokers stand still without closing their connections",
+        .sees =
+            "no record comes; a start meanwhile: `/readyz` 503: `no partition is assigned yet`, "
+            "`/livez` 200; a stop ends in time, with 0",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by itself",
+    });
+}
+
+static void test_a_broker_that_dies_and_comes_back(void **unused)
+{
+    struct run_fixture *f = &fixture;
+    struct oracle_tally tally = {0};
+    (void)unused;
+    run_fixture_start(f, START_MS);
+    run_fixture_produce(f, 1000);
+    run_fixture_await_applied(f, APPLIED_MS);
+    kafka_broker_kill(broker);
+    daemon_process_await_text(&f->process, "/readyz", ": Kafka: ", START_MS);
+    assert_int_equal(daemon_process_get(&f->process, "/readyz", NULL), 503);
+    assert_int_equal(daemon_process_get(&f->process, "/livez", NULL), 200);
+    run_fixture_compare(f, LAG_MS, &tally); /* Expiries go on. */
+    kafka_broker_restart(broker);
+    run_fixture_produce(f, 100);
+    daemon_process_await(&f->process, "/readyz", 200, START_MS);
+    run_fixture_await_applied(f, APPLIED_MS);
+    run_fixture_compare(f, LAG_MS, &tally);
+    run_fixture_passes(&tally, (struct oracle_minimum){200, 200, 0});
+    assert_true(daemon_process_metric(&f->process, "fcapd_gaps_total") == 0);
+    run_fixture_stop(f, STOP_MS);
+    fault_is_proved(&(const struct fault){
+        .id = "kafka-gone",
+        .fault = "the brokers are away, and come back with what they held",
+        .sees = "`/readyz` 503: `Kafka: ...` after some seconds, `/livez` 200; expiries go on",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by itself",
+    });
 }
 
 int main(void)
@@ -80,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_B16_a_stop_while_the_broker_hangs_ends_in_time_and_reopens_clean, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_broker_that_dies_and_comes_back, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,16 +17,19 @@ LOG = """
 1: [       OK ] two
 1: result: 10 keys\tcompared
 1: result: 2 | more
+1: fault: state-full | a | b | c | d
 1: [  PASSED  ] 2 test(s).
  1/6 Test  #1: good .............   Passed    1.26 sec
 2: [  ERROR   ] --- false
 2: [  FAILED  ] three
+2: fault: state-gone | a | b | c | d
 2: [  PASSED  ] 1 test(s).
 2: [  FAILED  ] 1 test(s), listed below:
  2/6 Test  #2: bad ..............***Failed    0.50 sec
       Start 13: some
 13: skipped: no moon tonight
 13: [  SKIPPED ] four
+13: fault: redis-gone | a | b | c | d
 13: [  PASSED  ] 3 test(s).
 13: [  SKIPPED ] 1 test(s), listed below:
  3/6 Test #13: some .............   Passed    0.10 sec
@@ -50,6 +53,7 @@ s whole skipped 1 0.01 no Maven
 s plain passed 1 7.00 
 s crash failed 1 0.30 
 """
+FAULTS = "fault: state-full | a | b | c | d\nfault: redis-gone | a | b | c | d\n"
 FACTS = "# begun\t2026-01-02 03:04 UTC\n# size\tfull\n# commit\tabc\n# machine\ta big one\n"
 END = "# seconds\t600\n# total\t7 passed, 2 failed, 2 skipped\n"
 
@@ -70,7 +74,7 @@ def run_counts(folder, log, ci=""):
         file.write(log)
     shutil.rmtree(os.path.join(folder, "failures"), ignore_errors=True)
     os.mkdir(os.path.join(folder, "failures"))
-    script = "\n".join(["passed=0 failed=0 skipped=0 results=rows logs=.", *parts,
+    script = "\n".join(["passed=0 failed=0 skipped=0 results=rows faults=faults logs=.", *parts,
                         "count_log s log", "echo end", "print_failures"])
     return subprocess.run(["sh", "-c", script], cwd=folder, capture_output=True, text=True,
                           env={**os.environ, "CI": ci}).stdout.partition("end\n")
@@ -80,10 +84,13 @@ def check_counts(folder):
     counts, _, end = run_counts(folder, LOG)
     with open(os.path.join(folder, "rows"), encoding="utf-8") as file:
         rows = file.read()
+    with open(os.path.join(folder, "faults"), encoding="utf-8") as file:
+        faults = file.read()
     return [
         expect("the sum", counts.endswith("s: 7 passed, 2 failed, 2 skipped\n"), counts),
         expect("reasons", "s: some: skipped: no moon tonight" in counts, counts),
         expect("rows", rows.replace("\t", " ") == ROWS, rows),
+        expect("faults of what passed", faults == FAULTS, faults),
         expect("why", BAD in end and CRASH in end and "moon" not in end, end),
     ]
 
@@ -153,7 +160,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         results = check_counts(folder) + check_quality(folder) + check_failures(folder)
     print(f"results of a run: {sum(results)} of {len(results)} as expected")
-    return 0 if all(results) and len(results) >= 24 else 1
+    return 0 if all(results) and len(results) >= 25 else 1
 
 
 if __name__ == "__main__":
