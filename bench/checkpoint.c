@@ -1,11 +1,10 @@
 /* fcapd-bench checkpoint: what checkpoints cost while a state grows.
  *
  * Users come, each seen once with all of their ads, until the state has 1, 2, 5, 10 and 20 times as
- * many. At each of these stages users come back at the same rate, and steps are measured without a
- * checkpointer, with one that ships the changelog, and with one that takes snapshot after snapshot;
- * each time the store is opened anew and warmed up, so that nothing else differs. What was shipped
- * is compared with what the batches have changed, and what a restore gives with the state. At the
- * end the same history is replayed from nothing. */
+ * many. At each of these stages users come back at the same rate, first with a checkpointer that
+ * ships the changelog, then with one that takes snapshot after snapshot. What was shipped is
+ * compared with what the batches have changed, and what a restore gives with the state. Then the
+ * same history is replayed from nothing, and on its state steps are timed: checkpoint_pauses.c. */
 #include "checkpoint.h"
 
 #include "fcap/assert.h"
@@ -63,16 +62,6 @@ static enum fcap_status look(struct checkpoint_bench *bench, struct running *run
 
 /* --- one part -------------------------------------------------------------------------------- */
 
-/* What is seen while steps are measured. */
-struct watch {
-    struct step_times times;
-    struct fcap_checkpoint_metrics begin;
-    struct fcap_checkpoint_metrics now;
-    double duration_ms; /* of all checkpoints */
-    double duration_ms_max;
-    uint64_t number;
-};
-
 static void note_durations(struct watch *watch)
 {
     if (watch->now.number != watch->number) {
@@ -83,26 +72,28 @@ static void note_durations(struct watch *watch)
     }
 }
 
-static bool has_enough(const struct watch *watch, enum checkpoint_part part)
+static bool has_enough(const struct checkpoint_bench *bench, const struct watch *watch,
+                       enum checkpoint_part part)
 {
-    if (part == CHECKPOINT_CHANGELOG) {
-        return watch->now.checkpoints >= watch->begin.checkpoints + CHECKPOINT_COUNT_MIN;
+    if (watch->times != NULL) {
+        return watch->times->count >= bench->options.steps;
     }
-    return part == CHECKPOINT_OFF ||
-           watch->now.snapshots >= watch->begin.snapshots + CHECKPOINT_COUNT_MIN;
+    return part == CHECKPOINT_CHANGELOG
+               ? watch->now.checkpoints >= watch->begin.checkpoints + CHECKPOINT_COUNT_MIN
+               : watch->now.snapshots >= watch->begin.snapshots + CHECKPOINT_COUNT_MIN;
 }
 
-/* Steps that are measured: enough events, and enough of what the part is about. */
-static enum fcap_status measure(struct checkpoint_bench *bench, struct running *running,
-                                enum checkpoint_part part, struct watch *watch)
+enum fcap_status checkpoint_measure(struct checkpoint_bench *bench, struct running *running,
+                                    enum checkpoint_part part, struct watch *watch)
 {
-    uint64_t end = bench->world.made + checkpoint_phase_events(&bench->options);
+    uint64_t phase = watch->times != NULL ? 0 : checkpoint_phase_events(&bench->options);
+    uint64_t end = bench->world.made + phase;
     double begin_s = checkpoint_seconds();
     double due_s = begin_s;
     enum fcap_status status = FCAP_OK;
     watch->now = watch->begin;
     watch->number = watch->begin.number;
-    while (status == FCAP_OK && (bench->world.made < end || !has_enough(watch, part))) {
+    while (status == FCAP_OK && (bench->world.made < end || !has_enough(bench, watch, part))) {
         double spent_s = 0;
         bool was_running = watch->now.snapshot_running > 0;
         status = checkpoint_turn(bench, running, &due_s, &spent_s);
@@ -110,8 +101,10 @@ static enum fcap_status measure(struct checkpoint_bench *bench, struct running *
             fcap_checkpointer_metrics(running->checkpointer, &watch->now);
             note_durations(watch);
         }
-        if (part != CHECKPOINT_SNAPSHOTS || was_running || watch->now.snapshot_running > 0) {
-            step_times_add(&watch->times, spent_s);
+        bool counts =
+            part != CHECKPOINT_SNAPSHOTS || was_running || watch->now.snapshot_running > 0;
+        if (watch->times != NULL && counts) {
+            step_times_add(watch->times, spent_s);
         }
         if (checkpoint_seconds() - begin_s > WAIT_S) {
             return fcap_error_set(&bench->error, FCAP_TIMEOUT, "no checkpoint or snapshot in time");
@@ -120,8 +113,7 @@ static enum fcap_status measure(struct checkpoint_bench *bench, struct running *
     return status;
 }
 
-/* Warms up, and waits for a first checkpoint and snapshot. */
-static enum fcap_status warm_up(struct checkpoint_bench *bench, struct running *running)
+enum fcap_status checkpoint_warm_up(struct checkpoint_bench *bench, struct running *running)
 {
     checkpoint_add_returning(bench, checkpoint_phase_events(&bench->options) / bench->options.ads);
     enum fcap_status status = checkpoint_run_all(bench, running);
@@ -208,8 +200,8 @@ static enum fcap_status measure_part(struct checkpoint_bench *bench, struct runn
 {
     struct newest from = {0};
     struct watch watch = {0};
-    enum fcap_status status = warm_up(bench, running);
-    if (status == FCAP_OK && part != CHECKPOINT_OFF) {
+    enum fcap_status status = checkpoint_warm_up(bench, running);
+    if (status == FCAP_OK) {
         status = look(bench, running, &from, &watch.begin);
     }
     if (status == FCAP_OK && part == CHECKPOINT_CHANGELOG) {
@@ -218,9 +210,8 @@ static enum fcap_status measure_part(struct checkpoint_bench *bench, struct runn
         stage->first_ms = watch.begin.snapshot_duration_ms;
     }
     if (status == FCAP_OK) {
-        status = measure(bench, running, part, &watch);
+        status = checkpoint_measure(bench, running, part, &watch);
     }
-    stage->steps[part] = step_times_end(&watch.times);
     if (status == FCAP_OK && part == CHECKPOINT_CHANGELOG) {
         status = reckon(bench, running, stage, &from, &watch.begin);
         stage->checkpoint_ms =
@@ -333,14 +324,16 @@ static uint64_t live_bytes(const struct fcap_store_metrics *metrics)
     return bytes;
 }
 
+const int64_t checkpoint_snapshot_interval_ms[CHECKPOINT_PARTS + 1] = {0, 86400000, 100, 0};
+
 /* One opening of the store. The part is CHECKPOINT_PARTS: the state grows, nothing is measured. */
 static enum fcap_status run_part(struct checkpoint_bench *bench, struct stage *stage,
                                  enum checkpoint_part part)
 {
-    static const int64_t snapshot_interval_ms[CHECKPOINT_PARTS + 1] = {0, 86400000, 100, 0};
     struct running running;
     struct fcap_store_metrics metrics = {0};
-    enum fcap_status status = checkpoint_open(bench, &running, snapshot_interval_ms[part]);
+    enum fcap_status status =
+        checkpoint_open(bench, &running, checkpoint_snapshot_interval_ms[part]);
     if (status == FCAP_OK) {
         status = part == CHECKPOINT_PARTS ? checkpoint_run_all(bench, &running)
                                           : measure_part(bench, &running, stage, part);
@@ -359,7 +352,7 @@ static enum fcap_status run_stage(struct checkpoint_bench *bench, uint64_t users
     checkpoint_add_new(bench, users - bench->users);
     stage->users = users;
     enum fcap_status status = run_part(bench, stage, CHECKPOINT_PARTS);
-    for (int part = CHECKPOINT_OFF; part < CHECKPOINT_PARTS && status == FCAP_OK; part++) {
+    for (int part = CHECKPOINT_CHANGELOG; part < CHECKPOINT_PARTS && status == FCAP_OK; part++) {
         status = run_part(bench, stage, (enum checkpoint_part)part);
     }
     stage->events = bench->world.made;
@@ -376,8 +369,14 @@ static enum fcap_status run(struct checkpoint_bench *bench)
             status = run_stage(bench, bench->options.users * (i == 0 ? 20 : share) / 20);
         }
     }
+    if (status == FCAP_OK) {
+        status = replay(bench);
+    }
+    if (status == FCAP_OK) {
+        status = checkpoint_time_steps(bench);
+    }
     fcap_objects_directory_close(bench->objects);
-    return status == FCAP_OK ? replay(bench) : status;
+    return status;
 }
 
 int bench_checkpoint(int argc, char **argv)

@@ -15,6 +15,7 @@
 #define CHECKPOINT_COMMIT_EVENTS 1000
 #define CHECKPOINT_COUNT_MIN     3 /* checkpoints, and snapshots, that a measurement must see */
 #define CHECKPOINT_TOLERANCE     1.2
+#define CHECKPOINT_ROUNDS_MAX    9
 
 struct checkpoint_options {
     uint64_t users; /* of the first stage */
@@ -22,6 +23,8 @@ struct checkpoint_options {
     uint64_t ads; /* a user, and events of one visit */
     uint64_t rate;
     uint64_t rate_limit_mib;
+    uint64_t steps;  /* timed in a round, of each part */
+    uint64_t rounds; /* of all parts in turn */
     bool json;
     const char *directory;
 };
@@ -51,6 +54,7 @@ struct step_times {
 
 struct step_quantiles {
     size_t count;
+    double rate; /* events a second that came in meanwhile */
     double p50_us;
     double p99_us;
     double p999_us;
@@ -87,7 +91,6 @@ struct stage {
     double snapshot_files_kept;
     double snapshot_bytes;
     double snapshot_ms;
-    struct step_quantiles steps[CHECKPOINT_PARTS];
     uint64_t restored_bytes;
     double restore_s;
     bool is_equal; /* what was restored, key by key */
@@ -109,7 +112,22 @@ struct checkpoint_bench {
     struct stage stages[CHECKPOINT_STAGES_MAX];
     size_t stage_count;
     double replay_s;
+    /* On the state of the last stage: all rounds together, and the p99 of each. */
+    struct step_quantiles steps[CHECKPOINT_PARTS];
+    double p99_us[CHECKPOINT_PARTS][CHECKPOINT_ROUNDS_MAX];
+    uint64_t snapshots_timed;
+    bool is_timed; /* steps are; nobody but the checkpointer follows the batches */
     struct fcap_error error;
+};
+
+/* What is seen while steps are taken. */
+struct watch {
+    struct step_times *times; /* NULL: nobody asks how long they took */
+    struct fcap_checkpoint_metrics begin;
+    struct fcap_checkpoint_metrics now;
+    double duration_ms; /* of all checkpoints */
+    double duration_ms_max;
+    uint64_t number;
 };
 
 /* A running store with its pipeline and, if wanted, a checkpointer. */
@@ -148,6 +166,17 @@ enum fcap_status checkpoint_turn(struct checkpoint_bench *bench, struct running 
                                  double *due_s, double *ret_s);
 double checkpoint_seconds(void);
 
+/* checkpoint.c: a running one warms up, and waits for a first checkpoint and snapshot; then takes
+ * steps: enough events for a phase and enough of what the part is about, or, when they are timed,
+ * so many steps that count. */
+enum fcap_status checkpoint_warm_up(struct checkpoint_bench *bench, struct running *running);
+enum fcap_status checkpoint_measure(struct checkpoint_bench *bench, struct running *running,
+                                    enum checkpoint_part part, struct watch *watch);
+extern const int64_t checkpoint_snapshot_interval_ms[CHECKPOINT_PARTS + 1];
+
+/* checkpoint_pauses.c: times the steps of all parts. */
+enum fcap_status checkpoint_time_steps(struct checkpoint_bench *bench);
+
 /* checkpoint_watch.c */
 void watcher_init(struct watcher *watcher);
 void watcher_done(struct watcher *watcher);
@@ -157,8 +186,9 @@ void watcher_follow(struct watcher *watcher, struct running *running);
 void watcher_changed(struct watcher *watcher, uint64_t from, uint64_t through, double *ret_keys,
                      double *ret_bytes);
 void step_times_add(struct step_times *times, double seconds);
-/* Frees the times. */
-struct step_quantiles step_times_end(struct step_times *times);
+/* Sorts them. */
+struct step_quantiles step_times_quantiles(struct step_times *times);
+void step_times_done(struct step_times *times);
 
 /* checkpoint_report.c */
 void checkpoint_print(const struct checkpoint_bench *bench);

@@ -6,15 +6,17 @@
 
 static void print_usage(void)
 {
-    (void)fputs(
-        "usage: fcapd-bench checkpoint [--users N] [--growth N] [--ads N] [--rate N]\n"
-        "                              [--rate-limit MIB] [--dir DIR] [--json]\n"
-        "  --users 50000     users of the first stage\n"
-        "  --growth 20       the last stage has so many times as many\n"
-        "  --ads 5           ads a user, all seen in each visit\n"
-        "  --rate 50000      events a second while steps are measured\n"
-        "  --rate-limit 0    MiB a second for files of snapshots; 0: no limit, as shipped\n",
-        stderr);
+    (void)fputs("usage: fcapd-bench checkpoint [--users N] [--growth N] [--ads N] [--rate N]\n"
+                "                              [--rate-limit MIB] [--steps N] [--rounds N]\n"
+                "                              [--dir DIR] [--json]\n"
+                "  --users 50000     users of the first stage\n"
+                "  --growth 20       the last stage has so many times as many\n"
+                "  --ads 5           ads a user, all seen in each visit\n"
+                "  --rate 50000      events a second while steps are measured\n"
+                "  --rate-limit 0    MiB a second for files of snapshots; 0: no limit, as shipped\n"
+                "  --steps 8000      steps that are timed, in each round and of each part\n"
+                "  --rounds 3        of them\n",
+                stderr);
 }
 
 static bool parse_number(struct checkpoint_options *options, const char *name, const char *text)
@@ -30,6 +32,8 @@ static bool parse_number(struct checkpoint_options *options, const char *name, c
         {"--ads", &options->ads, 1, 100},
         {"--rate", &options->rate, 1000, 10000000},
         {"--rate-limit", &options->rate_limit_mib, 0, 100000},
+        {"--steps", &options->steps, 100, 1000000},
+        {"--rounds", &options->rounds, 1, CHECKPOINT_ROUNDS_MAX},
     };
     char *end;
     unsigned long long number = strtoull(text, &end, 10);
@@ -45,7 +49,8 @@ static bool parse_number(struct checkpoint_options *options, const char *name, c
 
 bool checkpoint_options_parse(int argc, char **argv, struct checkpoint_options *options)
 {
-    *options = (struct checkpoint_options){.users = 50000, .growth = 20, .ads = 5, .rate = 50000};
+    *options = (struct checkpoint_options){
+        .users = 50000, .growth = 20, .ads = 5, .rate = 50000, .steps = 8000, .rounds = 3};
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             options->json = true;

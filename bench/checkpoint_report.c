@@ -106,23 +106,28 @@ static void print_snapshots(const struct checkpoint_bench *bench)
 
 static void print_steps(const struct checkpoint_bench *bench)
 {
-    (void)printf(
-        "\n| users | steps of 40 events, checkpointer | count | p50 us | p99 us | p99.9 us "
-        "| max us |\n");
-    (void)printf("| --- | --- | --- | --- | --- | --- | --- |\n");
-    for (size_t i = 0; i < bench->stage_count; i++) {
-        for (size_t part = 0; part < CHECKPOINT_PARTS; part++) {
-            const struct step_quantiles *steps = &bench->stages[i].steps[part];
-            (void)printf("| %llu | %s | %zu | %.0f | %.0f | %.0f | %.0f |\n",
-                         (unsigned long long)bench->stages[i].users, part_names[part], steps->count,
-                         steps->p50_us, steps->p99_us, steps->p999_us, steps->max_us);
-        }
-    }
     const struct stage *last = &bench->stages[bench->stage_count - 1];
     (void)printf("\nrestore %.2f s, replay of the same %llu events %.2f s; bytes shipped %.2f "
                  "between the most and the least, SST bytes grown %.1f times\n",
                  last->restore_s, (unsigned long long)last->events, bench->replay_s,
                  flatness(bench), growth(bench));
+    (void)printf("\n%llu users, %llu rounds in turn, %llu snapshots\n\n",
+                 (unsigned long long)last->users, (unsigned long long)bench->options.rounds,
+                 (unsigned long long)bench->snapshots_timed);
+    (void)printf(
+        "| steps of 40 events, checkpointer | events/s | count | p50 us | p99 us | p99.9 us "
+        "| max us | p99 / off | p99 us of each round |\n");
+    (void)printf("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t part = 0; part < CHECKPOINT_PARTS; part++) {
+        const struct step_quantiles *steps = &bench->steps[part];
+        (void)printf("| %s | %.0f | %zu | %.0f | %.0f | %.0f | %.0f | %.2f |", part_names[part],
+                     steps->rate, steps->count, steps->p50_us, steps->p99_us, steps->p999_us,
+                     steps->max_us, steps->p99_us / bench->steps[CHECKPOINT_OFF].p99_us);
+        for (uint64_t i = 0; i < bench->options.rounds; i++) {
+            (void)printf(" %.0f", bench->p99_us[part][i]);
+        }
+        (void)printf(" |\n");
+    }
 }
 
 /* --- for programs ---------------------------------------------------------------------------- */
@@ -163,17 +168,22 @@ static void print_stage(const struct stage *stage)
     };
     (void)putchar('{');
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        print_member(members[i].name, members[i].value, ",");
+        print_member(members[i].name, members[i].value,
+                     i + 1 < sizeof members / sizeof members[0] ? "," : "}");
     }
-    for (size_t part = 0; part < CHECKPOINT_PARTS; part++) {
-        const struct step_quantiles *steps = &stage->steps[part];
-        (void)printf("\"steps_%s\":{", part_names[part]);
-        print_member("count", (double)steps->count, ",");
-        print_member("p50_us", steps->p50_us, ",");
-        print_member("p99_us", steps->p99_us, ",");
-        print_member("p999_us", steps->p999_us, ",");
-        print_member("max_us", steps->max_us, part + 1 == CHECKPOINT_PARTS ? "}}" : "},");
-    }
+}
+
+static void print_part(const struct checkpoint_bench *bench, size_t part)
+{
+    const struct step_quantiles *steps = &bench->steps[part];
+    (void)printf("\"steps_%s\":{", part_names[part]);
+    print_member("count", (double)steps->count, ",");
+    print_member("rate", steps->rate, ",");
+    print_member("p50_us", steps->p50_us, ",");
+    print_member("p99_us", steps->p99_us, ",");
+    print_member("p999_us", steps->p999_us, ",");
+    print_member("max_us", steps->max_us, ",");
+    print_member("p99_ratio", steps->p99_us / bench->steps[CHECKPOINT_OFF].p99_us, "},");
 }
 
 static void print_json(const struct checkpoint_bench *bench)
@@ -183,6 +193,10 @@ static void print_json(const struct checkpoint_bench *bench)
         print_stage(&bench->stages[i]);
         (void)printf("%s", i + 1 < bench->stage_count ? "," : "],");
     }
+    for (size_t part = 0; part < CHECKPOINT_PARTS; part++) {
+        print_part(bench, part);
+    }
+    print_member("snapshots_timed", (double)bench->snapshots_timed, ",");
     print_member("flatness", flatness(bench), ",");
     print_member("growth", growth(bench), ",");
     print_member("replay_s", bench->replay_s, "}\n");

@@ -139,7 +139,9 @@ static enum fcap_status open_checkpointer(struct checkpoint_bench *bench, struct
         .tell = tell,
     };
     fcap_checkpoint_state_rocksdb_init(&running->state, running->db, &bench->store_settings);
-    watcher_follow(&running->watcher, running);
+    if (!bench->is_timed) {
+        watcher_follow(&running->watcher, running);
+    }
     enum fcap_status status = fcap_checkpointer_open(
         &settings, bench->objects, &running->state.state, &running->checkpointer, &bench->error);
     if (status != FCAP_OK) {

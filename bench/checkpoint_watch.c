@@ -127,17 +127,21 @@ static double quantile(const struct step_times *times, double share)
     return times->us[(size_t)((double)(times->count - 1) * share)];
 }
 
-struct step_quantiles step_times_end(struct step_times *times)
+struct step_quantiles step_times_quantiles(struct step_times *times)
 {
     struct step_quantiles quantiles = {.count = times->count};
-    if (times->count > 0) {
-        qsort(times->us, times->count, sizeof times->us[0], compare_times);
+    if (quantiles.count > 0) {
+        qsort(times->us, quantiles.count, sizeof times->us[0], compare_times);
         quantiles.p50_us = quantile(times, 0.5);
         quantiles.p99_us = quantile(times, 0.99);
         quantiles.p999_us = quantile(times, 0.999);
         quantiles.max_us = quantile(times, 1);
     }
+    return quantiles;
+}
+
+void step_times_done(struct step_times *times)
+{
     free(times->us);
     *times = (struct step_times){0};
-    return quantiles;
 }

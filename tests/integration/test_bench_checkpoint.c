@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#define STEPS 200
+
 static char output[65536];
 
 /* Runs it to its end; gives the exit code. */
@@ -28,17 +30,31 @@ static int run_bench(const char *arguments)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static void steps_are_there(const char *object)
+{
+    static const char *const parts[] = {"steps_off", "steps_changelog", "steps_snapshots"};
+    static const char *const positive[] = {"rate",    "p50_us", "p99_us",
+                                           "p999_us", "max_us", "p99_ratio"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const char *part = strstr(object, parts[i]);
+        assert_non_null(part);
+        assert_true(bench_number(part, "count") == 2 * STEPS);
+        for (size_t k = 0; k < sizeof positive / sizeof positive[0]; k++) {
+            assert_true(bench_number(part, positive[k]) > 0);
+        }
+    }
+    assert_true(bench_number(object, "snapshots_timed") > 0);
+}
+
 static void tells_every_number(void **state)
 {
     static const char *const positive[] = {
         "live_bytes",     "compaction_bytes", "changelog_bytes", "manifest_bytes",
         "changed_keys",   "changed_bytes",    "first_files",     "first_bytes",
         "snapshot_files", "snapshot_bytes",   "restored_bytes",  "restore_s",
-        "p50_us",         "p99_us",           "p999_us",         "max_us",
     };
-    static const char *const parts[] = {"steps_off", "steps_changelog", "steps_snapshots"};
     (void)state;
-    int code = run_bench("--users 10000 --growth 4 --rate 10000");
+    int code = run_bench("--users 10000 --growth 4 --rate 10000 --rounds 2 --steps 200");
     if (code != 0) {
         fail_msg("exit code %d: %s", code, output);
     }
@@ -48,11 +64,6 @@ static void tells_every_number(void **state)
          at = strstr(at + 1, "{\"users\"")) {
         for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
             assert_true(bench_number(at, positive[i]) > 0);
-        }
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-            const char *part = strstr(at, parts[i]);
-            assert_non_null(part);
-            assert_true(bench_number(part, "count") > 0);
         }
         assert_true(bench_number(at, "checkpoints") >= 3);
         assert_true(bench_number(at, "snapshots") >= 3);
@@ -66,6 +77,7 @@ static void tells_every_number(void **state)
     assert_true(bench_number(object, "flatness") <= 1.2);
     assert_true(bench_number(object, "growth") >= 2);
     assert_true(bench_number(object, "replay_s") > 0);
+    steps_are_there(object);
     print_message("result: bytes shipped for a checkpoint differ by %.2f while the state grows "
                   "%.1f times\n",
                   bench_number(object, "flatness"), bench_number(object, "growth"));
@@ -75,7 +87,7 @@ static void tells_every_number(void **state)
 static void finds_bytes_that_are_not_those_of_the_changed_keys(void **state)
 {
     (void)state;
-    int code = run_bench("--users 1000 --growth 2 --rate 50000 2>/dev/null");
+    int code = run_bench("--users 1000 --growth 2 --rate 50000 --rounds 1 --steps 100 2>/dev/null");
     const char *object = bench_object(output);
     assert_int_equal(code, 1);
     assert_true(bench_number(object, "changelog_bytes") >
