@@ -1,7 +1,8 @@
 /* The real fcapd on the mock cluster and a real Redis, for the builds with sanitizers: load, pages
- * read all the while, a second instance that comes and goes, Redis that loses everything,
- * SIGTERM. Right at the end means every key equals the definition, exit code 0, and
- * not a word of a sanitizer in a log. Needs no broker and no jars. */
+ * read all the while, a second instance that comes and goes, Redis that loses everything, a machine
+ * that is lost and comes back from its checkpoints, SIGTERM. Right at the end means every key
+ * equals the definition, exit code 0, and not a word of a sanitizer in a log. Needs no broker and
+ * no jars. */
 #include "lab/claims.h"
 #include "lab/daemon_process.h"
 #include "lab/kafka_broker.h"
@@ -57,6 +58,7 @@ struct world {
     struct kafka_producer *producer;
     int64_t next[PARTITIONS];
     unsigned serial;
+    char checkpoints[64]; /* checkpoint.directory of both */
 };
 
 /* --- the world ------------------------------------------------------------------------------- */
@@ -64,29 +66,36 @@ struct world {
 static void init_daemon(struct world *world, const char *instance, struct daemon_process *process)
 {
     char yaml[2048];
-    int size = snprintf(yaml, sizeof yaml,
-                        "profile: test\n"
-                        "instance: %s\n"
-                        "workers: 2\n"
-                        "windows: [3s, 1h]\n"
-                        "windows_incomplete: serve\n"
-                        "kafka:\n"
-                        "  brokers: %s\n"
-                        "  topic: " TOPIC "\n"
-                        "  start: earliest\n"
-                        "  session_timeout: 6s\n"
-                        "  dead_letter:\n"
-                        "    topic: " LETTERS "\n"
-                        "redis:\n"
-                        "  host: 127.0.0.1\n"
-                        "  port: %u\n"
-                        "commit:\n"
-                        "  interval: 200ms\n"
-                        "memory:\n"
-                        "  budget: 256MiB\n"
-                        "shutdown:\n"
-                        "  deadline: 30s\n",
-                        instance, mock_kafka_address(world->mock), world->redis.port);
+    int size =
+        snprintf(yaml, sizeof yaml,
+                 "profile: test\n"
+                 "instance: %s\n"
+                 "workers: 2\n"
+                 "windows: [3s, 1h]\n"
+                 "windows_incomplete: serve\n"
+                 "kafka:\n"
+                 "  brokers: %s\n"
+                 "  topic: " TOPIC "\n"
+                 "  start: earliest\n"
+                 "  session_timeout: 6s\n"
+                 "  dead_letter:\n"
+                 "    topic: " LETTERS "\n"
+                 "redis:\n"
+                 "  host: 127.0.0.1\n"
+                 "  port: %u\n"
+                 "commit:\n"
+                 "  interval: 200ms\n"
+                 "memory:\n"
+                 "  budget: 256MiB\n"
+                 "shutdown:\n"
+                 "  deadline: 30s\n"
+                 "checkpoint:\n"
+                 "  directory: %s\n"
+                 "  interval: 1s\n"
+                 "  min_pause: 0s\n"
+                 "materialization:\n"
+                 "  interval: 10s\n",
+                 instance, mock_kafka_address(world->mock), world->redis.port, world->checkpoints);
     assert_in_range(size, 1, (int)sizeof yaml - 1);
     daemon_process_init(process, FCAPD_PROGRAM, yaml);
 }
@@ -98,6 +107,7 @@ static int setup(void **state)
     mock_kafka_create_topic(world.mock, TOPIC, PARTITIONS);
     mock_kafka_create_topic(world.mock, LETTERS, 1);
     redis_server_start(&world.redis, NULL);
+    lab_folder_make("checkpoints", world.checkpoints, sizeof world.checkpoints);
     init_daemon(&world, "one", &world.one);
     init_daemon(&world, "two", &world.two);
     world.oracle = oracle_open();
@@ -129,6 +139,7 @@ static int teardown(void **state)
     kafka_producer_close(world->producer);
     mock_kafka_stop(world->mock);
     oracle_close(world->oracle);
+    lab_folder_remove(world->checkpoints);
     return 0;
 }
 
@@ -294,6 +305,24 @@ static void stop(struct daemon_process *process)
     }
 }
 
+/* kill -9, and its state is gone. */
+static void lose_machine(struct world *world, struct daemon_process *process)
+{
+    char state[96];
+    int64_t deadline_ms = lab_monotonic_ms() + READY_MS;
+    while (daemon_process_metric(process, "fcapd_checkpoint_completed_total") < 2) {
+        if (lab_monotonic_ms() >= deadline_ms) {
+            fail_msg("no checkpoints\n--- log:\n%s", daemon_process_log(process));
+        }
+        produce(world, 10);
+        lab_pause_ms(100);
+    }
+    daemon_process_signal(process, SIGKILL);
+    assert_int_equal(daemon_process_wait(process, STOP_MS), 128 + SIGKILL);
+    (void)snprintf(state, sizeof state, "%s/state", process->directory);
+    lab_folder_remove(state);
+}
+
 static void test_all_that_happens_to_a_daemon(void **state)
 {
     struct world *world = *state;
@@ -310,6 +339,12 @@ static void test_all_that_happens_to_a_daemon(void **state)
     produce(world, 500);
     redis_server_restart(&world->redis, false);
     step(world, 500, "after Redis has lost everything");
+
+    lose_machine(world, &world->one);
+    produce(world, 500);
+    start(&world->one);
+    assert_non_null(strstr(daemon_process_log(&world->one), "was restored in"));
+    step(world, 500, "after the machine was lost");
 
     daemon_process_await(&world->one, "/readyz", 200, READY_MS);
     assert_true(daemon_process_metric(&world->one, "fcapd_records_rejected_total") > 0);
