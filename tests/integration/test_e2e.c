@@ -1,5 +1,6 @@
 /* The whole way: generated impressions -> real Kafka -> fcapd with three workers -> real Redis,
- * while time passes; every key against the definition over what the topic holds. */
+ * while time passes and checkpoints are kept; every key against the definition over what the topic
+ * holds. */
 #include "lab/lab.h"
 #include "lib/full_size.h"
 #include "live.h"
@@ -36,6 +37,8 @@ struct sent {
 };
 
 static struct live live;
+static char checkpoints[64];
+static char more[512];
 static struct generator {
     uint64_t state;
     uint64_t serial;
@@ -57,9 +60,14 @@ static int setup(void **unused)
         .workers = 3,
         .windows = "[2s, 5s, 20s]",
         .lengths = windows,
-        .more = "event:\n  id: id\nshutdown:\n  deadline: 15s\n",
+        .more = more,
     };
     (void)unused;
+    lab_folder_make("checkpoints", checkpoints, sizeof checkpoints);
+    (void)snprintf(more, sizeof more,
+                   "event:\n  id: id\nshutdown:\n  deadline: 15s\ncheckpoint:\n  directory: %s\n"
+                   "  interval: 1s\n  min_pause: 0s\nmaterialization:\n  interval: 10s\n",
+                   checkpoints);
     generator = (struct generator){.state = 20240611};
     print_message("seed %" PRIu64 "\n", generator.state);
     live_init(&live, &options);
@@ -70,6 +78,7 @@ static int teardown(void **unused)
 {
     (void)unused;
     live_done(&live);
+    lab_folder_remove(checkpoints);
     return 0;
 }
 
@@ -280,6 +289,8 @@ static void test_every_key_at_twenty_instants_and_at_rest(void **unused)
     assert_in_range(lag_ms, 0, LIVE_LAG_MS + 2000); /* fc:meta comes every 2 s. */
     assert_true(daemon_process_metric(&live.process, "fcapd_underflows_total") == 0);
     assert_true(daemon_process_metric(&live.process, "fcapd_acks_refused_total") == 0);
+    assert_true(daemon_process_metric(&live.process, "fcapd_checkpoint_completed_total") >= 2);
+    assert_true(daemon_process_metric(&live.process, "fcapd_checkpoint_failures_total") == 0);
     live_check_letters(&live, false);
     plant_and_find();
     char text[256];
