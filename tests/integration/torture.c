@@ -3,6 +3,7 @@
 
 #include "lab/lab.h"
 
+#include <glob.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -58,13 +59,19 @@ void torture_init(struct torture *torture, const struct torture_scale *scale, ui
     torture->random = seed;
     torture->broker = kafka_broker_start(); /* Skips the program when there is none. */
     (void)setenv("FCAP_TEST_BROKERS", kafka_broker_address(torture->broker), 1);
+    lab_folder_make("checkpoints", torture->checkpoints, sizeof torture->checkpoints);
+    (void)snprintf(torture->more, sizeof torture->more,
+                   "event:\n  id: id\nshutdown:\n  deadline: 20s\n"
+                   "durability:\n  sync_interval: 1s\n"
+                   "checkpoint:\n  directory: %s\n  interval: 1s\n  min_pause: 0s\n"
+                   "materialization:\n  interval: 10s\n",
+                   torture->checkpoints);
     const struct live_options options = {
         .partitions = scale->partitions,
         .workers = 2,
         .windows = scale->windows,
         .lengths = scale->lengths,
-        .more = "event:\n  id: id\nshutdown:\n  deadline: 20s\n"
-                "durability:\n  sync_interval: 1s\n",
+        .more = torture->more,
         .other_instance = "two",
     };
     live_init(&torture->live, &options);
@@ -97,6 +104,7 @@ void torture_done(struct torture *torture)
     live_done(&torture->live);
     impressions_close(torture->impressions);
     kafka_broker_stop(torture->broker);
+    lab_folder_remove(torture->checkpoints);
 }
 
 static void print_log(const struct torture_member *member)
@@ -139,6 +147,20 @@ static void send_one(struct torture *torture)
     torture->sent++;
 }
 
+/* A life after a lost machine has begun with a checkpoint. */
+static void check_restored(struct torture *torture, struct torture_member *member)
+{
+    if (!member->is_lost) {
+        return;
+    }
+    const char *log = daemon_process_log(member->process);
+    if (strlen(log) < member->log_size || strstr(log + member->log_size, "was restored") == NULL) {
+        torture_fail(member, "%s lost its machine, and nothing was restored", member->name);
+    }
+    member->is_lost = false;
+    torture->restored++;
+}
+
 /* The metrics of a member: what it has committed, and that it never took off too much. */
 static void look_at(struct torture *torture, struct torture_member *member)
 {
@@ -160,6 +182,9 @@ static void look_at(struct torture *torture, struct torture_member *member)
     if (daemon_process_sample(member->process, "fcapd_underflows_total", NULL) > 0 ||
         daemon_process_sample(member->process, "fcapd_gaps_total", NULL) > 0) {
         torture_fail(member, "underflows or gaps:\n%s", member->process->text);
+    }
+    if (commits > 0) {
+        check_restored(torture, member); /* It has a state. */
     }
 }
 
@@ -214,6 +239,7 @@ void torture_start(struct torture *torture, struct torture_member *member, enum 
     (void)snprintf(member->when, sizeof member->when, "FCAP_STOP_WHEN=%s/armed", directory);
     (void)unlink(strchr(member->file, '=') + 1); /* Of an earlier life, if at all. */
     (void)unlink(strchr(member->when, '=') + 1);
+    member->log_size = member->is_lost ? strlen(daemon_process_log(member->process)) : 0;
     if (point != TORTURE_NOWHERE) {
         long most = passes_max[point];
         most = most >= 100 ? most * torture->scale->users / POINT_USERS : most;
@@ -247,6 +273,7 @@ void torture_stop(struct torture *torture, struct torture_member *member)
     if (code != 0) {
         torture_fail(member, "%s: exit code %d after SIGTERM", member->name, code);
     }
+    check_restored(torture, member); /* It may have committed nothing. */
 }
 
 void torture_arm(struct torture *torture, struct torture_member *member)
@@ -350,6 +377,7 @@ void torture_kill(struct torture *torture, struct torture_member *member, bool c
                      (unsigned)status, member->at);
     }
     check_proof(member);
+    check_restored(torture, member);                    /* Every point lies behind it. */
     torture_go_on(torture, torture_draw(torture, 500)); /* The world goes on around it. */
     print_message("%7" PRIu64 " records: %s dies at %s %ld%s\n", torture->sent, member->name,
                   names[member->point], member->passes, counts ? "" : ", without a commit before");
@@ -367,6 +395,24 @@ void torture_kill(struct torture *torture, struct torture_member *member, bool c
     } else {
         torture->in_a_row++;
     }
+}
+
+void torture_lose(struct torture *torture, struct torture_member *member)
+{
+    char path[160];
+    glob_t found = {0};
+    assert_int_equal(member->process->pid, 0);
+    (void)snprintf(path, sizeof path, "%s/test/%s/manifest-*", torture->checkpoints, member->name);
+    bool has_checkpoint = glob(path, 0, NULL, &found) == 0;
+    globfree(&found);
+    if (!has_checkpoint) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/state", member->process->directory);
+    lab_folder_remove(path);
+    member->is_lost = true;
+    torture->lost++;
+    print_message("%7" PRIu64 " records: the machine of %s is lost\n", torture->sent, member->name);
 }
 
 /* --- the servers ----------------------------------------------------------------------------- */

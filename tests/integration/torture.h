@@ -38,6 +38,8 @@ struct torture_member {
     char at[64];    /* its environment */
     char file[128];
     char when[128];
+    bool is_lost;    /* its state is gone, and nothing has been restored since */
+    size_t log_size; /* what its log had when this life began */
 };
 
 struct torture {
@@ -56,7 +58,11 @@ struct torture {
     int64_t looked_ms;
     double commits_since; /* the last death that counts, seen in metrics */
     unsigned kills[FCAP_POINT_COUNT];
-    unsigned in_a_row; /* deaths without a commit in between */
+    unsigned in_a_row;    /* deaths without a commit in between */
+    char checkpoints[64]; /* checkpoint.directory of both */
+    char more[512];       /* YAML */
+    unsigned lost;        /* machines */
+    unsigned restored;    /* of them, from a checkpoint */
     struct live_tally tally;
     uint64_t longest_ms;
 };
@@ -87,6 +93,10 @@ void torture_await_ready(struct torture *torture);
 /* Waits until the member has stopped itself at its point, and kills it there. `counts`: there must
  * have been a commit since the last death that counts. */
 void torture_kill(struct torture *torture, struct torture_member *member, bool counts);
+
+/* The machine of a dead member is lost: its state is deleted, and its next life must begin with its
+ * newest checkpoint, which is seen to. A member without any keeps its state. */
+void torture_lose(struct torture *torture, struct torture_member *member);
 
 /* Redis is killed and comes back with what was saved right before, with nothing, or with what
  * torture_redis_save() saved. */
