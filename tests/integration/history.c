@@ -74,6 +74,7 @@ void history_init(struct history *history, const struct history_options *options
 
 void history_done(struct history *history)
 {
+    history_calm(history);
     redis_watch_close(history->watch);
     live_done(&history->live);
     impressions_close(history->impressions);
@@ -176,7 +177,7 @@ static void look(struct history *history)
     (void)live_claims(&history->live, next, as_of_ms);
 }
 
-void history_tick(struct history *history)
+static void send_due(struct history *history)
 {
     int64_t now_ms = lab_monotonic_ms();
     int64_t passed_ms = now_ms - history->ticked_ms;
@@ -191,10 +192,45 @@ void history_tick(struct history *history)
             log_sent(history, at_ms, partition);
         }
     }
-    if (now_ms - history->looked_ms >= LOOK_MS) {
+}
+
+void history_tick(struct history *history)
+{
+    if (!history->sends_beside) {
+        send_due(history);
+    }
+    if (lab_monotonic_ms() - history->looked_ms >= LOOK_MS) {
         look(history);
     }
     lab_pause_ms(TICK_MS);
+}
+
+static void *send_beside(void *context)
+{
+    struct history *history = context;
+    while (!atomic_load(&history->is_calm)) {
+        send_due(history);
+        lab_pause_ms(TICK_MS);
+    }
+    return NULL;
+}
+
+void history_send_beside(struct history *history)
+{
+    assert_false(history->logs || history->sends_beside);
+    history->sends_beside = true;
+    history->ticked_ms = lab_monotonic_ms();
+    atomic_store(&history->is_calm, false);
+    assert_int_equal(pthread_create(&history->sender, NULL, send_beside, history), 0);
+}
+
+void history_calm(struct history *history)
+{
+    if (history->sends_beside) {
+        atomic_store(&history->is_calm, true);
+        assert_int_equal(pthread_join(history->sender, NULL), 0);
+        history->sends_beside = false;
+    }
 }
 
 void history_go_on(struct history *history, int64_t ms)

@@ -12,6 +12,9 @@
 #include "lab/impressions.h"
 #include "lab/redis_watch.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* Until gates are open; the full size takes a minute on two busy cores. */
 #define HISTORY_WAIT_MS 600000
 
@@ -48,6 +51,9 @@ struct history {
     size_t log_count;
     size_t log_capacity;
     bool logs;
+    bool sends_beside;
+    pthread_t sender;
+    atomic_bool is_calm;
 };
 
 /* Starts Redis, the watch, and the topic; no daemon. */
@@ -62,6 +68,11 @@ void history_produce(struct history *history);
 /* Sends the live records that are due, and waits a little. */
 void history_tick(struct history *history);
 void history_go_on(struct history *history, int64_t ms);
+/* A thread sends them from now on, whatever this one does, until history_calm(); a tick only looks.
+ * Meanwhile nobody else sends, flushes, draws, or reads `sent`. */
+void history_send_beside(struct history *history);
+/* Fine when no thread sends. */
+void history_calm(struct history *history);
 
 /* Starts the daemon and sends live traffic until every gate is open. */
 void history_start(struct history *history);

@@ -14,17 +14,39 @@
 
 #include <cmocka.h>
 
-void stop_start(struct stop *stop, struct daemon_process *process, const char *command,
-                const char *points)
+static void prepare(struct stop *stop, struct daemon_process *process, const char *points)
 {
     assert_int_equal(process->pid, 0);
     *stop = (struct stop){.process = process};
     (void)snprintf(stop->at, sizeof stop->at, "FCAP_STOP_AT=%s", points);
     (void)snprintf(stop->file, sizeof stop->file, "FCAP_STOP_FILE=%s/stopped", process->directory);
+    (void)snprintf(stop->when, sizeof stop->when, "FCAP_STOP_WHEN=%s/armed", process->directory);
     (void)unlink(strchr(stop->file, '=') + 1); /* Of an earlier life, if at all. */
+    (void)unlink(strchr(stop->when, '=') + 1);
     stop->environment[0] = stop->at;
     stop->environment[1] = stop->file;
+}
+
+void stop_start(struct stop *stop, struct daemon_process *process, const char *command,
+                const char *points)
+{
+    prepare(stop, process, points);
     daemon_process_start_command(process, command, stop->environment);
+}
+
+void stop_start_unarmed(struct stop *stop, struct daemon_process *process, const char *command,
+                        const char *points)
+{
+    prepare(stop, process, points);
+    stop->environment[2] = stop->when;
+    daemon_process_start_command(process, command, stop->environment);
+}
+
+void stop_arm(struct stop *stop)
+{
+    FILE *file = fopen(strchr(stop->when, '=') + 1, "we");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
 }
 
 /* The name:passes of a stop, in the order of the wish. */

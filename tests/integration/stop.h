@@ -17,7 +17,8 @@ struct stop {
     unsigned made;                  /* stops so far */
     char at[256];                   /* its environment */
     char file[128];
-    const char *environment[3];
+    char when[128];
+    const char *environment[4];
 };
 
 /* What passes the time while something is waited for: a few ms each. */
@@ -27,6 +28,10 @@ typedef void stop_meanwhile(void *context);
  * counts its passes from the stop before. */
 void stop_start(struct stop *stop, struct daemon_process *process, const char *command,
                 const char *points);
+/* The same, but passes count from stop_arm() on. */
+void stop_start_unarmed(struct stop *stop, struct daemon_process *process, const char *command,
+                        const char *points);
+void stop_arm(struct stop *stop);
 /* Waits until it has stopped itself once more, at the next of its points. Fails with its log when
  * it ends or never gets there. */
 void stop_await(struct stop *stop, stop_meanwhile *meanwhile, void *context);
