@@ -108,6 +108,10 @@ const char *fcap_checkpoint_file_name(const char *prefix, const char *file,
                                       const struct fcap_lineage *lineage, uint64_t unique,
                                       char name[FCAP_OBJECT_NAME_MAX + 1]);
 
+/* True for names that an instance gives, now or in another version of this layout. Whatever else
+ * lies below its prefix (a state, a copy, a note) is somebody else's. */
+bool fcap_checkpoint_is_own(const char *prefix, const char *name);
+
 /* True when it is a manifest's name, of any instance; the prefix is its first bytes. */
 bool fcap_checkpoint_is_manifest(const char *name, size_t *ret_prefix_size, uint64_t *ret_number);
 

@@ -64,7 +64,8 @@ enum fcap_status checkpointer_cut_list(struct fcap_checkpointer *checkpointer,
     for (size_t pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < all.count; i++) {
             const char *name = all.entries[i].name;
-            if (is_manifest(name) == (pass == 0) && object_list_find(&kept, name) == NULL) {
+            if (is_manifest(name) == (pass == 0) && object_list_find(&kept, name) == NULL &&
+                fcap_checkpoint_is_own(checkpointer->prefix, name)) {
                 object_list_add(&checkpointer->doomed, name, all.entries[i].size);
             }
         }

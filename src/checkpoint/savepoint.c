@@ -30,20 +30,34 @@ static void tell_progress(const struct savepoint *savepoint, uint64_t bytes)
     }
 }
 
+/* What lies in a place. */
+struct found {
+    char name[FCAP_OBJECT_NAME_MAX + 1]; /* one of the objects; "": there is none */
+    bool has_manifest;
+};
+
 static bool visit_object(void *context, const char *name, uint64_t size)
 {
+    struct found *found = context;
+    size_t prefix_size;
+    uint64_t number;
     (void)size;
-    (void)snprintf(context, FCAP_OBJECT_NAME_MAX + 1, "%s", name); /* It fits. */
-    return false;
+    (void)snprintf(found->name, sizeof found->name, "%s", name); /* It fits. */
+    found->has_manifest =
+        found->has_manifest || fcap_checkpoint_is_manifest(name, &prefix_size, &number);
+    return true;
 }
 
 static enum fcap_status check_empty(struct fcap_objects *objects, struct fcap_error *error)
 {
-    char name[FCAP_OBJECT_NAME_MAX + 1] = "";
-    enum fcap_status status = objects->ops->list(objects, "", visit_object, name, error);
-    if (status == FCAP_OK && name[0] != '\0') {
-        status = fcap_error_set(error, FCAP_CONFIG,
-                                "the place is not empty (%s); name an empty directory", name);
+    struct found found = {.has_manifest = false};
+    enum fcap_status status = objects->ops->list(objects, "", visit_object, &found, error);
+    if (status == FCAP_OK && found.name[0] != '\0') {
+        status = fcap_error_set(error, FCAP_CONFIG, "the place is not empty (%s); %s", found.name,
+                                found.has_manifest
+                                    ? "name an empty directory"
+                                    : "what a killed savepoint has left may be removed; else "
+                                      "name an empty directory");
     }
     return status;
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define MANIFEST "manifest-"
+#define SEGMENT  "changelog-"
+#define SNAPPED  "file-"
 
 enum { NUMBER_DIGITS = 20 };
 
@@ -51,7 +53,7 @@ const char *fcap_checkpoint_segment_name(const char *prefix, uint64_t first,
                                          char name[FCAP_OBJECT_NAME_MAX + 1])
 {
     char text[FCAP_LINEAGE_TEXT_BYTES];
-    return print_name(name, "%schangelog-%s-%020" PRIu64 "-%020" PRIu64, prefix,
+    return print_name(name, "%s" SEGMENT "%s-%020" PRIu64 "-%020" PRIu64, prefix,
                       fcap_lineage_text(lineage, text), first, unique);
 }
 
@@ -60,8 +62,22 @@ const char *fcap_checkpoint_file_name(const char *prefix, const char *file,
                                       char name[FCAP_OBJECT_NAME_MAX + 1])
 {
     char text[FCAP_LINEAGE_TEXT_BYTES];
-    return print_name(name, "%sfile-%s-%020" PRIu64 "-%s", prefix, fcap_lineage_text(lineage, text),
-                      unique, file);
+    return print_name(name, "%s" SNAPPED "%s-%020" PRIu64 "-%s", prefix,
+                      fcap_lineage_text(lineage, text), unique, file);
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+bool fcap_checkpoint_is_own(const char *prefix, const char *name)
+{
+    if (!starts_with(name, prefix) || strchr(name + strlen(prefix), '/') != NULL) {
+        return false;
+    }
+    const char *last = name + strlen(prefix);
+    return starts_with(last, MANIFEST) || starts_with(last, SEGMENT) || starts_with(last, SNAPPED);
 }
 
 bool fcap_checkpoint_is_manifest(const char *name, size_t *ret_prefix_size, uint64_t *ret_number)

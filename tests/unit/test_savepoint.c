@@ -133,7 +133,7 @@ static void test_what_others_make_is_left_alone(void **state)
     assert_true(fake_objects_bytes(&place) > 0);
     uint64_t bytes = fake_objects_bytes(&place);
     assert_int_equal(take(&report, &error), FCAP_CONFIG);
-    assert_non_null(strstr(error.text, "name an empty directory"));
+    assert_non_null(strstr(error.text, "a killed savepoint")); /* It has no manifest. */
     assert_int_equal(fake_objects_bytes(&place), bytes);
     fake_objects_done(&place);
 }
@@ -425,6 +425,36 @@ static void test_every_damage_of_a_savepoint_is_found(void **state)
     fcap_checkpoint_done(&newest);
 }
 
+/* A state, or what somebody has copied there, is no litter: it may be the only one. */
+static void test_what_is_not_its_own_stays(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "days/pod-0/state/000001.sst",
+        "days/pod-0/state/CURRENT",
+        "days/pod-0/notes.txt",
+        "days/pod-0/MANIFEST-000005",
+        "days/pod-0/mine/days/pod-0/file-x",
+        "days/pod-0/manifest-1/x",
+        "days/pod-0/sp/days/pod-0/manifest-00000000000000000001",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        world_make(others[i], fcap_bytes_of("x"));
+    }
+    world_open();
+    for (int minute = 0; minute < 60; minute++) {
+        world_write(20, 300, 50);
+        world_pass(MINUTE_MS);
+    }
+    assert_true(world_metrics().objects_removed > 0);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_int_equal(world_count(others[i]), 1);
+    }
+    world_stop();
+    world_lose_state();
+    world_restore();
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                 \
@@ -438,6 +468,7 @@ int main(void)
         TEST(test_remains_go_when_nothing_is_there),
         TEST(test_every_damage_of_a_checkpoint_is_found),
         TEST(test_every_damage_of_a_savepoint_is_found),
+        TEST(test_what_is_not_its_own_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
