@@ -34,12 +34,6 @@ static void tell_progress(void *context, uint64_t bytes, uint64_t bytes_all)
 static const char *place_of(const struct fcap_arguments *arguments,
                             const struct fcap_config *config, struct fcap_error *error)
 {
-    if (arguments->from == NULL) {
-        (void)fcap_error_set(error, FCAP_CONFIG,
-                             "--from says what to restore: latest, for the newest checkpoint in "
-                             "checkpoint.directory, or a directory");
-        return NULL;
-    }
     if (strcmp(arguments->from, "latest") != 0) {
         return arguments->from;
     }
@@ -151,6 +145,12 @@ struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *argu
     struct fcap_error error = {""};
     struct fcap_restore_report report = {0};
     struct restoring restoring = {.arguments = arguments};
+    if (arguments->from == NULL) {
+        (void)fprintf(stderr, "fcapd: restore: --from says what: a directory, or latest, for the "
+                              "newest checkpoint in checkpoint.directory\n");
+        result.exit_code = FCAP_EXIT_USAGE;
+        return result;
+    }
     if (!fcap_arguments_load(arguments, &config)) {
         return result;
     }

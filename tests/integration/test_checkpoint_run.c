@@ -140,7 +140,7 @@ static void test_restore_by_command(void **unused)
     assert_int_equal(daemon_process_command(process, "restore", verify, NULL), 0);
     assert_non_null(strstr(process->text, "is whole"));
     lose_machine();
-    assert_int_equal(daemon_process_command(process, "restore", nothing, NULL), 78);
+    assert_int_equal(daemon_process_command(process, "restore", nothing, NULL), 64);
     assert_int_not_equal(daemon_process_command(process, "restore", other, NULL), 0);
     assert_int_equal(daemon_process_command(process, "restore", verify, NULL), 0);
     assert_int_equal(daemon_process_command(process, "restore", latest, NULL), 0);
@@ -208,7 +208,7 @@ static void test_savepoints(void **unused)
     assert_int_equal(daemon_process_get(process, "/savepoint", "secret-token"), 200);
     assert_non_null(strstr(process->text, "{\"savepoint\":\"done\""));
     /* It is not empty any more. */
-    assert_int_equal(daemon_process_command(process, "savepoint", of_running, NULL), 75);
+    assert_int_equal(daemon_process_command(process, "savepoint", of_running, NULL), 78);
     assert_non_null(strstr(process->text, "not empty"));
     stop();
     assert_int_equal(daemon_process_command(process, "restore", from_running, NULL), 0);
