@@ -43,6 +43,8 @@ enum fcap_start_kind {
     /* As TIME, in the log that the marks speak of: a gap at `offset` is told first. A `time_ms` of
      * 0 means the log's start. */
     FCAP_START_AGAIN,
+    /* Not known yet: each poll asks resumed(). Nothing of the partition is read meanwhile. */
+    FCAP_START_LATER,
 };
 
 /* Evidence of which log was read: the last record below `offset` had this time and this key. */
@@ -132,7 +134,8 @@ struct fcap_gap {
 struct fcap_source_handler {
     void *context;
     /* New partitions; fills ret_starts[i] for each. `assignments[i]` is a number never used
-     * before in this process. Records follow after started(). */
+     * before in this process, and neither was the one below it, which is the handler's. Records
+     * follow after started(). */
     void (*assigned)(void *context, const int32_t *partitions, const uint64_t *assignments,
                      size_t count, struct fcap_start *ret_starts);
     /* The start of one partition is known; records follow. */
@@ -154,6 +157,9 @@ struct fcap_source_handler {
     /* The topic has more partitions than were told before, by this or by started(). NULL: not
      * wanted. */
     void (*counted)(void *context, int32_t partition_count);
+    /* Of a partition whose start was to be known LATER: true when it is, and filled (not with LATER
+     * again). NULL: there are none. */
+    bool (*resumed)(void *context, int32_t partition, struct fcap_start *ret_start);
 };
 
 struct fcap_source_budget {

@@ -32,7 +32,7 @@ static struct kafka_partition *add_partition(struct fcap_source_kafka *source, i
     *partition = (struct kafka_partition){
         .id = id,
         .end = -1,
-        .assignment = atomic_fetch_add(&assignments, 1) + 1,
+        .assignment = atomic_fetch_add(&assignments, 2) + 2,
     };
     return partition;
 }
@@ -118,7 +118,10 @@ static void on_assign(struct fcap_source_kafka *source, rd_kafka_topic_partition
             /* Fetched ahead while its ends are looked up; not read before started(). */
             add_to_fetch(source, partition, starts[i].offset, fetch);
         }
-        ask(source, partition, starts[i], false);
+        partition->held = starts[i].kind == FCAP_START_LATER;
+        if (!partition->held) {
+            ask(source, partition, starts[i], false);
+        }
     }
     /* Must be called even with an empty list: it is the answer that the group waits for. */
     check_call(source, "assign", rd_kafka_incremental_assign(source->client, fetch));
@@ -304,9 +307,26 @@ static void reassign(struct fcap_source_kafka *source)
     source->suspect = false;
 }
 
+/* Starts that were to be known later. */
+static void ask_handler(struct fcap_source_kafka *source)
+{
+    for (size_t i = 0; i < source->partition_count; i++) {
+        struct kafka_partition *partition = &source->partitions[i];
+        struct fcap_start start;
+        if (partition->held &&
+            source->handler->resumed(source->handler->context, partition->id, &start)) {
+            FCAP_ASSERT(start.kind != FCAP_START_LATER);
+            partition->held = false;
+            source->happened = true;
+            ask(source, partition, start, false);
+        }
+    }
+}
+
 void kafka_group_start(struct fcap_source_kafka *source)
 {
     bool any = false;
+    ask_handler(source);
     take_answers(source);
     for (size_t i = 0; i < source->partition_count; i++) {
         struct kafka_partition *partition = &source->partitions[i];

@@ -259,6 +259,7 @@ struct kafka_partition {
     int64_t fetched_from;    /* where that fetching was told to start */
     int64_t next;            /* nothing below is delivered */
     bool parked;             /* the client gave up on this queue: it must be assigned anew */
+    bool held;               /* the handler does not know yet where to start */
     bool started;            /* the handler knows its start: records may flow */
     bool doubt;              /* its answer may be that of another log: it is asked for again */
     bool visited;            /* its queue was read since the last look of the watch */

@@ -1,5 +1,7 @@
 #include "source_kafka_internal.h"
 
+#include "fcap/assert.h"
+
 #include <inttypes.h>
 
 /* One call's time. On 2.0.2 a call can outlast it many times when the broker is away; this thread
@@ -174,6 +176,8 @@ void kafka_lookup_run(rd_kafka_t *client, const struct kafka_config *config,
             check_offset(&lookups[i]);
             lookups[i].offset = lookups[i].by_time;
             break;
+        case FCAP_START_LATER:
+            FCAP_ASSERT(false); /* It is asked when it is known. */
         }
     }
 }

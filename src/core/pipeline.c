@@ -202,9 +202,9 @@ enum fcap_status fcap_pipeline_open(const struct fcap_settings *settings,
         settings->expiry_hold_ms < hold_max_ms ? settings->expiry_hold_ms : hold_max_ms;
     pipeline->ports = *ports;
     pipeline->key_template = key_template;
-    pipeline->source_handler = (struct fcap_source_handler){pipeline,   on_assigned, on_started,
-                                                            on_revoked, on_record,   on_reached_end,
-                                                            on_gap,     on_position, on_counted};
+    pipeline->source_handler = (struct fcap_source_handler){
+        pipeline,       on_assigned, on_started,  on_revoked, on_record,
+        on_reached_end, on_gap,      on_position, on_counted, NULL};
     pipeline->sink_handler = (struct fcap_sink_handler){pipeline, push_acked};
     fcap_cache_init(&pipeline->cache, settings->cache_bytes, settings->window_count);
     pipeline->marks = calloc(MARKS_MAX, sizeof *pipeline->marks);

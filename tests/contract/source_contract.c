@@ -216,6 +216,53 @@ static void test_may_send(void **state)
     world->destroy(world);
 }
 
+/* One start is to be known later: the other partition is read meanwhile. */
+static void test_later(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    recorder.partitions[1].held = true;
+    world->create(world, 2);
+    append_many(0, 50);
+    append_many(1, 50);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].ended >= 50 &&
+                                        recorder.partitions[1].resumed_count >= 20));
+    assert_int_equal(recorder_owned(&recorder), 2);
+    assert_int_equal(recorder_started(&recorder), 1);
+    assert_int_equal(recorder.records, 50);
+    recorder.partitions[1].held = false;
+    recorder.partitions[1].start = (struct fcap_start){.kind = FCAP_START_OFFSET, .offset = 20};
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[1].ended >= 50));
+    assert_int_equal(recorder.partitions[1].records, 30);
+    assert_int_equal(recorder.partitions[1].last_start.offset, 20);
+    assert_clean(&recorder);
+    world->close(world, &recorder.handler);
+    world->destroy(world);
+}
+
+/* It is taken away before anybody knows. */
+static void test_later_and_revoked(void **state)
+{
+    (void)state;
+    struct recorder recorder;
+    recorder_init(&recorder, from_start);
+    recorder.partitions[0].held = true;
+    world->create(world, 1);
+    append_many(0, 10);
+    struct fcap_source *source = world->open(world);
+    assert_true(RECORDER_POLL_UNTIL(source, &recorder, plenty, DEADLINE_MS,
+                                    recorder.partitions[0].resumed_count >= 3));
+    world->close(world, &recorder.handler);
+    assert_int_equal(recorder.partitions[0].revoked_count, 1);
+    assert_int_equal(recorder.records, 0);
+    assert_clean(&recorder);
+    world->destroy(world);
+}
+
 /* --- starts and gaps ------------------------------------------------------------------------ */
 
 static void test_starts(void **state)
@@ -456,7 +503,7 @@ int source_contract_run(struct source_world *of)
 {
     world = of;
     source_contract_times(of);
-    struct CMUnitTest tests[13] = {
+    struct CMUnitTest tests[15] = {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_every_record_once),
         cmocka_unit_test(test_no_more),
@@ -465,8 +512,10 @@ int source_contract_run(struct source_world *of)
         cmocka_unit_test(test_starts),
         cmocka_unit_test(source_contract_B10_timestamps_that_lie),
         cmocka_unit_test(test_beyond_end),
+        cmocka_unit_test(test_later),
+        cmocka_unit_test(test_later_and_revoked),
     };
-    size_t count = 8;
+    size_t count = 10;
     if (world->has_times) { /* The mock looks nothing up by time, */
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_again);
     }

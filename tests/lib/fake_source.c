@@ -249,7 +249,8 @@ static void give(struct fake_source *source, const struct fcap_source_handler *h
     source->owned = grow(source->owned, source->owned_count + count, sizeof *source->owned);
     for (size_t i = 0; i < count; i++) {
         ids[i] = source->assigning[i];
-        numbers[i] = ++source->topic->assignments;
+        source->topic->assignments += 2;
+        numbers[i] = source->topic->assignments;
         FCAP_ASSERT(find(source, ids[i]) == NULL);
         source->owned[source->owned_count++] = (struct fake_partition){
             .id = ids[i],
@@ -385,6 +386,8 @@ static void start(struct fake_source *source, const struct fcap_source_handler *
     case FCAP_START_LATEST:
         started.offset = started.end;
         break;
+    case FCAP_START_LATER:
+        FCAP_ASSERT(false); /* See is_known(). */
     }
     owned->next = started.offset;
     owned->read_next = started.offset;
@@ -454,6 +457,17 @@ static bool read_some(struct fake_source *source, const struct fcap_source_handl
     return true;
 }
 
+/* Asks for a start that was to be known later. */
+static bool is_known(const struct fcap_source_handler *handler, struct fake_partition *owned)
+{
+    struct fcap_start start;
+    if (owned->start.kind == FCAP_START_LATER &&
+        handler->resumed(handler->context, owned->id, &start)) {
+        owned->start = start;
+    }
+    return owned->start.kind != FCAP_START_LATER;
+}
+
 static enum fcap_status poll_source(struct fcap_source *port,
                                     const struct fcap_source_handler *handler,
                                     struct fcap_source_budget budget)
@@ -474,7 +488,7 @@ static enum fcap_status poll_source(struct fcap_source *port,
     }
     for (size_t i = 0; i < source->owned_count; i++) {
         struct fake_partition *owned = &source->owned[i];
-        if (!owned->started && owned->polls_until_started-- <= 0) {
+        if (!owned->started && is_known(handler, owned) && owned->polls_until_started-- <= 0) {
             start(source, handler, owned);
         }
     }

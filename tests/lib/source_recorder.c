@@ -48,13 +48,26 @@ static void assigned(void *context, const int32_t *partitions, const uint64_t *a
         } else if (recorder->resume) {
             position(context, partitions[i], &partition->start);
         }
-        ret_starts[i] = partition->start;
+        ret_starts[i] =
+            partition->held ? (struct fcap_start){.kind = FCAP_START_LATER} : partition->start;
         partition->owned = true;
         partition->started = false;
         partition->ended = -1;
         partition->assignment = assignments[i];
         partition->assigned_count++;
     }
+}
+
+static bool resumed(void *context, int32_t id, struct fcap_start *ret_start)
+{
+    struct recorder *recorder = context;
+    struct recorder_partition *partition = &recorder->partitions[id];
+    if (!partition->owned || partition->started) {
+        violate(recorder, "%" PRId32 " asked for again, not owned or started", id);
+    }
+    partition->resumed_count++;
+    *ret_start = partition->start;
+    return !partition->held;
 }
 
 static void started(void *context, const struct fcap_started *started_at)
@@ -148,7 +161,8 @@ void recorder_init(struct recorder *recorder, struct fcap_start start)
                     .record = record,
                     .reached_end = reached_end,
                     .gap = gap,
-                    .position = position},
+                    .position = position,
+                    .resumed = resumed},
         .default_start = start,
         .resume = true,
         .gap_start = {.kind = FCAP_START_OFFSET, .offset = -1},

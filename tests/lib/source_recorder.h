@@ -10,6 +10,7 @@
 #define RECORDER_PARTITIONS 64
 
 struct recorder_partition {
+    bool held; /* its start is to be known later; set by the test */
     bool owned;
     bool started;
     uint64_t assignment;
@@ -24,6 +25,7 @@ struct recorder_partition {
     unsigned lost_count;
     unsigned gap_count;
     unsigned end_count;
+    unsigned resumed_count; /* times that a start was asked for again */
     uint64_t records;
     struct fcap_log_mark last; /* of the last record; offset 0: none */
     struct fcap_trail trail;   /* of every 16th */
