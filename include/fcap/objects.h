@@ -21,6 +21,7 @@
 #include "fcap/status.h"
 
 #define FCAP_OBJECT_NAME_MAX 255
+#define FCAP_OBJECT_PATH_MAX 4096 /* of locate(), with NUL */
 
 /* Every call below wants such a name, or dies. */
 bool fcap_object_name_is_valid(const char *name);
@@ -73,6 +74,11 @@ struct fcap_objects_ops {
                              struct fcap_object_lock **ret_lock, struct fcap_error *error);
     /* NULL is fine. */
     void (*unlock)(struct fcap_objects *objects, struct fcap_object_lock *lock);
+    /* Where the object lies as a file that this machine can open: it may be read there until it is
+     * removed, and nothing else. False: in no such place, or it is away. The object need not be
+     * there. NULL: never. */
+    bool (*locate)(struct fcap_objects *objects, const char *name,
+                   char ret_path[FCAP_OBJECT_PATH_MAX]);
 };
 struct fcap_objects {
     const struct fcap_objects_ops *ops;

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -412,6 +413,23 @@ static enum fcap_status sweep(struct fcap_objects *port, const char *prefix,
     return walk_all(&walk);
 }
 
+static bool locate(struct fcap_objects *port, const char *name, char ret_path[FCAP_OBJECT_PATH_MAX])
+{
+    struct objects_directory *directory = objects_directory_of(port);
+    char whole[PATH_MAX];
+    int root;
+    FCAP_ASSERT(fcap_object_name_is_valid(name));
+    if (objects_root(directory, &root, NULL) != FCAP_OK) {
+        return false;
+    }
+    (void)close(root); /* Only read. */
+    if (realpath(directory->path, whole) == NULL) {
+        return false;
+    }
+    int size = snprintf(ret_path, FCAP_OBJECT_PATH_MAX, "%s/%s", whole, name);
+    return size > 0 && size < FCAP_OBJECT_PATH_MAX;
+}
+
 /* --- opening --- */
 
 enum fcap_status fcap_objects_directory_open(const char *path, bool must_exist,
@@ -427,7 +445,8 @@ enum fcap_status fcap_objects_directory_open(const char *path, bool must_exist,
                                                 .remove = remove_object,
                                                 .sweep = sweep,
                                                 .lock = objects_lock,
-                                                .unlock = objects_unlock};
+                                                .unlock = objects_unlock,
+                                                .locate = locate};
     struct objects_directory *directory = calloc(1, sizeof *directory);
     FCAP_ASSERT(directory != NULL);
     directory->port.ops = &ops;

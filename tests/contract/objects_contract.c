@@ -372,10 +372,30 @@ static void many_threads(void **state)
     assert_memory_equal(text_of(one, "t/shared-7"), "t/own-", 6);
 }
 
+/* Where it lies as a file, if it does. */
+static void located_files_are_the_objects(void **state)
+{
+    (void)state;
+    char path[FCAP_OBJECT_PATH_MAX];
+    char bytes[16] = "";
+    must(put(one, "days/pod-0/file-1", "as it is"));
+    if (one->ops->locate == NULL) {
+        return;
+    }
+    assert_true(one->ops->locate(one, "days/pod-0/file-1", path));
+    assert_int_equal(path[0], '/');
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), 8);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(bytes, "as it is");
+}
+
 int objects_contract_run(const char *name, const struct objects_contract_subject *contract)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(located_files_are_the_objects),
         TEST(what_is_written_is_read),
         TEST(nothing_is_an_object),
         TEST(pieces_of_a_large_one),
