@@ -83,7 +83,13 @@
     X(savepoint_copying,    CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a savepoint is copied")      \
     X(savepoint_made,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "its manifest is made, nothing is read back") \
     X(restore_copying,      CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a file is read")             \
-    X(restore_moving,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a state is made, and not all of it in its place")
+    X(restore_moving,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a state is made, and not all of it in its place") \
+    X(adoption_chosen,      ADOPTION,   FCAP_LEAD_ADOPT, 2, "a checkpoint is chosen for a partition, nothing is opened") \
+    X(adoption_opened,      ADOPTION,   FCAP_LEAD_ADOPT, 2, "it is open and its changelog is checked, the old state is there") \
+    X(partition_carried,    ADOPTION,   FCAP_LEAD_ADOPT, 3, "a batch of the partition is written, others are to come") \
+    X(partition_followed,   ADOPTION,   FCAP_LEAD_ADOPT, 9, "its files are copied, a batch of the changelog comes") \
+    X(partition_ending,     ADOPTION,   FCAP_LEAD_ADOPT, 2, "all of it is there, and it still counts as empty") \
+    X(adoption_over,        ADOPTION,   FCAP_LEAD_ADOPT, 2, "it is whole, no worker knows")
 /* clang-format on */
 
 #define FCAP_LEAD_LOAD   1  /* records arrive; any running daemon gets there */
@@ -103,6 +109,8 @@
 #define FCAP_LEAD_CHECKPOINT 512
 /* Objects are written into a directory: test_objects_directory.c. */
 #define FCAP_LEAD_OBJECTS 1024
+/* It gets a partition that another instance has kept. */
+#define FCAP_LEAD_ADOPT 2048
 
 enum fcap_point_phase {
     FCAP_POINT_SEND,
@@ -116,6 +124,7 @@ enum fcap_point_phase {
     FCAP_POINT_BACKFILL,
     FCAP_POINT_CHECKPOINT,
     FCAP_POINT_OBJECT,
+    FCAP_POINT_ADOPTION,
     FCAP_POINT_PHASES
 };
 

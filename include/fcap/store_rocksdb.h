@@ -226,21 +226,60 @@ FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_apply(struct fcap_store_rocksd
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_fork(struct fcap_store_rocksdb *db,
                                                        struct fcap_error *error);
 
+/* A partition as a store holds it. */
+struct fcap_store_partition {
+    bool found;          /* there is a meta record, */
+    bool is_half;        /* and the partition is being carried in, so that it counts as empty */
+    int64_t next_offset; /* of the meta record, as all that follows */
+    int64_t clock_ms;
+    int64_t needed_ms;          /* the oldest bucket that it may need */
+    int64_t floor_ms;           /* 0: none */
+    int64_t dropped_through_ms; /* of the store */
+};
+
+/* Looks it up, as of the newest batch. Any thread. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_look(struct fcap_store_rocksdb *db,
+                                                       int32_t partition,
+                                                       struct fcap_store_partition *ret_partition,
+                                                       struct fcap_error *error);
+
+/* True when the store has dropped timers that the partition needs. */
+static inline bool fcap_store_partition_lacks(const struct fcap_store_partition *partition)
+{
+    return partition->dropped_through_ms > partition->needed_ms &&
+           partition->dropped_through_ms > partition->floor_ms;
+}
+
+/* What a value of a meta record says of it; the rest stays. CORRUPT, FORMAT. */
+FCAP_MUST_USE enum fcap_status fcap_store_partition_set(struct fcap_store_partition *partition,
+                                                        struct fcap_bytes meta);
+
+/* The partition that is being carried over. */
+struct fcap_store_carry;
+
 /* A partition's claim in the store that it is to come into. */
 struct fcap_store_claimed {
     int32_t partition;
     uint64_t assignment;
     int64_t dropped_through_ms; /* as claim() told */
-    /* Asked before each batch, on the caller's thread: false ends it with STOPPED. NULL: never. */
+    /* Asked before each batch, and while it is read, on the caller's thread: false ends it with
+     * STOPPED. NULL: never. */
     bool (*go_on)(void *context);
+    /* Called when all of `from` is written: hands over what came after it, batch by batch, by
+     * fcap_store_rocksdb_carry(). The caller has judged what will be there at the end. NULL:
+     * nothing came. */
+    enum fcap_status (*follow)(void *context, struct fcap_store_carry *carry,
+                               struct fcap_error *error);
     void *context;
+    /* What is half there when go_on() says no is left to the next claim. */
+    bool leaves_half;
 };
 
 struct fcap_store_copied {
     uint64_t users;
     uint64_t ads;
     uint64_t chunks;
-    uint64_t bytes; /* of all these, keys and values */
+    uint64_t bytes; /* of all these, keys and values; and of what was carried behind them */
     uint64_t
         chunks_seen; /* chunks that were looked at, of all partitions: about two a bucket more */
 };
@@ -253,6 +292,18 @@ struct fcap_store_copied {
  * has ended. Any thread; `from` is usually a snapshot opened read-only. */
 FCAP_MUST_USE enum fcap_status
 fcap_store_rocksdb_copy_partition(struct fcap_store_rocksdb *from, struct fcap_store_rocksdb *to,
+                                  const struct fcap_store_claimed *claimed,
+                                  struct fcap_store_copied *ret_copied, struct fcap_error *error);
+
+/* Within claimed.follow: the partition's part of one batch that its store wrote after what was
+ * copied. STOPPED, FENCED, and what the store says. */
+FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_carry(struct fcap_store_carry *carry,
+                                                        const struct fcap_batch *batch);
+
+/* Reads all that copy_partition() would read, and writes nothing: what is damaged is found while
+ * the old state is still there. Only `partition`, `go_on` and `context` of the claim are used. */
+FCAP_MUST_USE enum fcap_status
+fcap_store_rocksdb_read_partition(struct fcap_store_rocksdb *from,
                                   const struct fcap_store_claimed *claimed,
                                   struct fcap_store_copied *ret_copied, struct fcap_error *error);
 
