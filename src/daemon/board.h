@@ -44,6 +44,7 @@ struct fcap_worker_view {
     struct fcap_source_kafka_snapshot source;
     bool has_letters;
     struct fcap_dead_letters_kafka_snapshot letters;
+    uint32_t held;                   /* partitions that wait for their state from a checkpoint */
     int64_t commit_failing_since_ms; /* 0: the last commit was written */
     char error[1024];                /* why it failed */
     size_t hot_count;

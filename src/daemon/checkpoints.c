@@ -127,6 +127,14 @@ static void later_unlock(struct fcap_objects *port, struct fcap_object_lock *loc
     }
 }
 
+static bool later_locate(struct fcap_objects *port, const char *name,
+                         char ret_path[FCAP_OBJECT_PATH_MAX])
+{
+    struct fcap_objects *inner;
+    return later_open(port, &inner, NULL) == FCAP_OK && inner->ops->locate != NULL &&
+           inner->ops->locate(inner, name, ret_path);
+}
+
 static const struct fcap_objects_ops later_ops = {
     .begin = later_begin,
     .write = later_write,
@@ -138,6 +146,7 @@ static const struct fcap_objects_ops later_ops = {
     .sweep = later_sweep,
     .lock = later_lock,
     .unlock = later_unlock,
+    .locate = later_locate,
 };
 
 /* --- the choice at the start ----------------------------------------------------------------- */
@@ -211,7 +220,7 @@ enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
 
 /* --- keeping --------------------------------------------------------------------------------- */
 
-static void tell(void *context, enum fcap_checkpointer_level level, const char *text)
+void fcap_checkpoints_tell(void *context, enum fcap_checkpointer_level level, const char *text)
 {
     (void)context;
     switch (level) {
@@ -237,7 +246,7 @@ enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,
     }
     fcap_compose_checkpointer(checkpoints->config, &settings);
     settings.clock = fcap_clock_os();
-    settings.tell = tell;
+    settings.tell = fcap_checkpoints_tell;
     enum fcap_status status = fcap_checkpointer_open(&settings, &checkpoints->objects.port, state,
                                                      &checkpoints->keeper, error);
     if (status == FCAP_OK) {
@@ -252,6 +261,11 @@ enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,
 struct fcap_checkpointer *fcap_checkpoints_keeper(struct fcap_checkpoints *checkpoints)
 {
     return checkpoints == NULL ? NULL : checkpoints->keeper;
+}
+
+struct fcap_objects *fcap_checkpoints_objects(struct fcap_checkpoints *checkpoints)
+{
+    return checkpoints == NULL ? NULL : &checkpoints->objects.port;
 }
 
 bool fcap_checkpoints_close(struct fcap_checkpoints *checkpoints, int64_t deadline_ms)

@@ -27,6 +27,12 @@ enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,
 /* NULL: there is none. */
 struct fcap_checkpointer *fcap_checkpoints_keeper(struct fcap_checkpoints *checkpoints);
 
+/* Writes a line of the checkpointer or the adopter to the log. */
+void fcap_checkpoints_tell(void *context, enum fcap_checkpointer_level level, const char *text);
+
+/* The place where they are kept; opened by the first call that needs it. NULL: there is none. */
+struct fcap_objects *fcap_checkpoints_objects(struct fcap_checkpoints *checkpoints);
+
 /* When workers have ended, before the state is closed: a last checkpoint. False: the volume hangs,
  * and threads still run; the process must end by _exit(). A NULL one is fine. */
 bool fcap_checkpoints_close(struct fcap_checkpoints *checkpoints, int64_t deadline_ms);

@@ -34,6 +34,8 @@ struct daemon {
     struct fcap_checkpoint_state_rocksdb state;
     bool has_state;
     struct fcap_checkpoints *checkpoints;
+    struct fcap_adopt_state *adopt_state;
+    struct fcap_adopter *adopter;
     struct fcap_savepoints *savepoints;
     struct fcap_store_rocksdb *db;
     struct fcap_watchdog *watchdog;
@@ -157,6 +159,49 @@ static enum fcap_status open_state(struct daemon *daemon, const struct fcap_memo
     return status;
 }
 
+/* For a last checkpoint: half of what is left, the rest is the state's. */
+static int64_t left_ms(const struct daemon *daemon)
+{
+    int64_t left_ms = (daemon->end_ms - fcap_clock_os_monotonic_ms()) / 2;
+    return left_ms > 0 ? left_ms : 0;
+}
+
+/* Where partitions get their state from when the group gives them to this process. A replay was
+ * asked for: no state may come from elsewhere. */
+static enum fcap_status open_adopter(struct daemon *daemon, struct fcap_error *error)
+{
+    struct fcap_objects *objects = fcap_checkpoints_objects(daemon->checkpoints);
+    if (objects == NULL || daemon->replay_from_kafka) {
+        return FCAP_OK;
+    }
+    const struct fcap_adopter_settings settings = {.profile = daemon->config->profile,
+                                                   .clock = fcap_clock_os(),
+                                                   .tell = fcap_checkpoints_tell};
+    daemon->adopt_state = fcap_adopt_rocksdb_open(daemon->db, &daemon->store, objects);
+    daemon->adopter = fcap_adopter_open(&settings, daemon->adopt_state, objects);
+    enum fcap_status status = fcap_adopter_start(daemon->adopter);
+    if (status != FCAP_OK) {
+        (void)fcap_error_set(error, status, "a thread that looks for partitions in checkpoints");
+    }
+    fcap_server_attach_adopter(daemon->server, daemon->adopter);
+    return status;
+}
+
+/* False: it hangs in the volume, and uses the state. */
+static bool close_adopter(struct daemon *daemon)
+{
+    if (daemon->adopter == NULL) {
+        return true;
+    }
+    if (fcap_adopter_stop(daemon->adopter, left_ms(daemon) / 2) != FCAP_OK) {
+        FCAP_WARN("checkpoints: %s does not answer", daemon->config->checkpoint.directory);
+        return false;
+    }
+    fcap_adopter_close(daemon->adopter);
+    fcap_adopt_rocksdb_close(daemon->adopt_state);
+    return true;
+}
+
 /* First what can be refused quickly, then the pages, so that probes are answered while the state is
  * opened, then the state. */
 static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *error)
@@ -193,6 +238,10 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     }
     fcap_savepoints_attach(daemon->savepoints, &daemon->state.state);
     fcap_server_attach_checkpointer(daemon->server, fcap_checkpoints_keeper(daemon->checkpoints));
+    status = open_adopter(daemon, error);
+    if (status != FCAP_OK) {
+        return status;
+    }
     daemon->shared = (struct fcap_worker_shared){
         .config = config,
         .replay_from_kafka = daemon->replay_from_kafka,
@@ -200,6 +249,7 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
         .board = daemon->board,
         .questions = daemon->questions,
         .db = daemon->db,
+        .adopter = daemon->adopter,
         .keyed_slots = daemon->keyed_slots,
         .keyed_look = &daemon->keyed_look,
         .ended = on_worker_ended,
@@ -265,31 +315,27 @@ static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
     return worst;
 }
 
-/* For a last checkpoint: half of what is left, the rest is the state's. */
-static int64_t left_ms(const struct daemon *daemon)
-{
-    int64_t left_ms = (daemon->end_ms - fcap_clock_os_monotonic_ms()) / 2;
-    return left_ms > 0 ? left_ms : 0;
-}
-
 /* Gives whether nothing of it runs on. */
 static bool close_all(struct daemon *daemon)
 {
     fcap_reporter_close(daemon->reporter, LAST_REPORT_MS);
     fcap_server_close(daemon->server);
+    bool is_adopter_closed = close_adopter(daemon);
     bool is_clean = fcap_savepoints_close(daemon->savepoints, left_ms(daemon) / 2);
     is_clean = fcap_checkpoints_close(daemon->checkpoints, left_ms(daemon)) && is_clean;
     if (daemon->has_state && is_clean) {
         fcap_checkpoint_state_done(&daemon->state.state);
     }
-    fcap_store_rocksdb_close(daemon->db);
+    if (is_adopter_closed) {
+        fcap_store_rocksdb_close(daemon->db); /* Else its thread may come back to it. */
+    }
     fcap_watchdog_close(daemon->watchdog);
     fcap_questions_close(daemon->questions);
     if (daemon->board != NULL) {
         fcap_board_close(daemon->board);
     }
     free(daemon->keyed_slots);
-    return is_clean;
+    return is_clean && is_adopter_closed;
 }
 
 struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *settings)

@@ -138,6 +138,12 @@ static void judge_worker(struct reasons *reasons, const struct fcap_config *conf
     }
     judge_redis(reasons, config, worker, view);
     judge_kafka(reasons, worker, view);
+    if (view->held > 0) {
+        add(reasons,
+            "worker %zu: %u partitions wait for their state, which is looked for in "
+            "checkpoint.directory",
+            worker, view->held);
+    }
     for (size_t i = 0; i < view->task_count; i++) {
         judge_task(reasons, &view->tasks[i]);
     }
@@ -268,7 +274,7 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
     size_t tasks = 0;
     for (size_t i = 0; i < view_count; i++) {
         judge_worker(&reasons, config, facts, i, &views[i]);
-        tasks += views[i].task_count;
+        tasks += views[i].task_count + views[i].held;
     }
     if (tasks == 0) {
         add(&reasons,

@@ -133,6 +133,18 @@ static const struct family checkpoint_families[] = {
 };
 /* clang-format on */
 
+/* clang-format off */
+#define ADOPTION(member, name, type, scale, help) \
+    {"fcapd_adoption_" name, type, help, offsetof(struct fcap_adopter_metrics, member), scale}
+static const struct family adoption_families[] = {
+    ADOPTION(cancelled, "cancelled_total", "counter", AS_IS, "partitions that left, or were waited for in vain, while their state was looked for"),
+    ADOPTION(not_taken, "not_taken_total", "counter", AS_IS, "checkpoints that were damaged, or held no state of the partition that could go on"),
+    ADOPTION(waiting, "waiting", "gauge", AS_IS, "partitions whose state is being looked for in checkpoint.directory"),
+    ADOPTION(duration_ms, "duration_seconds", "gauge", MILLISECONDS, "how long the newest state of a partition took to come from a checkpoint"),
+    ADOPTION(bytes_total, "bytes_total", "counter", AS_IS, "bytes of partitions that came from checkpoints"),
+};
+/* clang-format on */
+
 static void put_sample(struct fcap_buffer *page, const struct family *family, const void *base,
                        const struct fcap_metrics_label *labels, size_t count)
 {
@@ -401,6 +413,32 @@ static void put_checkpoints(const struct fcap_page_settings *settings, struct fc
     }
 }
 
+static void put_adoptions(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    static const char partitions[] = "fcapd_adoption_partitions_total";
+    const struct fcap_adopter_metrics *metrics = settings->adoption;
+    const struct {
+        const char *from;
+        uint64_t count;
+    } sources[] = {
+        {"checkpoint", metrics->from_checkpoint},
+        {"here", metrics->from_here},
+        {"kafka", metrics->from_kafka},
+    };
+    fcap_metrics_family(page, partitions, "counter",
+                        "partitions assigned while checkpoint.directory is set, by what their "
+                        "state came from: a checkpoint, the state here, or nothing but Kafka");
+    for (size_t i = 0; i < COUNT(sources); i++) {
+        const struct fcap_metrics_label label = {"from", sources[i].from};
+        fcap_metrics_sample(page, partitions, &label, 1, sources[i].count);
+    }
+    for (size_t i = 0; i < COUNT(adoption_families); i++) {
+        const struct family *family = &adoption_families[i];
+        fcap_metrics_family(page, family->name, family->type, family->help);
+        put_sample(page, family, metrics, NULL, 0);
+    }
+}
+
 /* The names that every Prometheus dashboard knows. Absent when /proc cannot be read. */
 static void put_process(struct fcap_buffer *page)
 {
@@ -461,4 +499,5 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     put_retention(settings, page);
     put_store(settings, page);
     put_checkpoints(settings, page);
+    put_adoptions(settings, page);
 }

@@ -4,6 +4,7 @@
 #define FCAP_DAEMON_PAGE_H
 
 #include "board.h"
+#include "fcap/adopter.h"
 #include "fcap/checkpointer.h"
 #include "fcap/config.h"
 #include "fcap/metrics.h"
@@ -15,6 +16,7 @@ struct fcap_page_settings {
     size_t view_count;
     const struct fcap_store_metrics *store;
     const struct fcap_checkpoint_metrics *checkpoint; /* zeroes while there are none */
+    const struct fcap_adopter_metrics *adoption;      /* the same */
     bool has_checkpoints;                             /* checkpoint.directory is set */
     int64_t start_ms;                                 /* wall clock of the process's start */
     bool is_ready;

@@ -30,7 +30,7 @@ static const struct section {
     [PARTITION] = {"Each partition", {"fcapd_partition_"}},
     [WINDOW] = {"Each window, over the partitions of the process", {"fcapd_window_"}},
     [STORE] = {"RocksDB", {"fcapd_store_"}},
-    [CHECKPOINT] = {"Checkpoints", {"fcapd_checkpoint_"}},
+    [CHECKPOINT] = {"Checkpoints", {"fcapd_checkpoint_", "fcapd_adoption_"}},
 };
 
 /* Cuts the text up to `end` off the front of `rest`; all of it when there is no `end`. */
@@ -141,6 +141,7 @@ static void build_sample(struct fcap_buffer *page)
     struct fcap_worker_view *view = calloc(1, sizeof *view);
     struct fcap_store_metrics store = {0};
     const struct fcap_checkpoint_metrics checkpoint = {0};
+    const struct fcap_adopter_metrics adoption = {0};
     struct fcap_board_task task = {.lag = 0};
     FCAP_ASSERT(config != NULL && view != NULL);
     config->profile = "p";
@@ -152,7 +153,8 @@ static void build_sample(struct fcap_buffer *page)
                                                 .views = view,
                                                 .view_count = 1,
                                                 .store = &store,
-                                                .checkpoint = &checkpoint};
+                                                .checkpoint = &checkpoint,
+                                                .adoption = &adoption};
     fcap_page_build(&settings, page);
     free(view);
     free(config);

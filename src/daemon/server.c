@@ -25,6 +25,7 @@ struct fcap_server {
     struct fcap_store_rocksdb *db;          /* atomic; NULL: not open yet */
     int64_t retention_ms;                   /* of the topic, atomic; 0: not known */
     struct fcap_checkpointer *checkpointer; /* atomic; NULL: none */
+    struct fcap_adopter *adopter;           /* atomic; NULL: none */
 };
 
 static size_t workers_of(const struct fcap_server *server)
@@ -105,10 +106,15 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
     struct fcap_checkpoint_metrics checkpoint = {0};
     struct fcap_checkpointer *checkpointer =
         __atomic_load_n(&server->checkpointer, __ATOMIC_ACQUIRE);
+    struct fcap_adopter_metrics adoption = {0};
+    struct fcap_adopter *adopter = __atomic_load_n(&server->adopter, __ATOMIC_ACQUIRE);
     struct fcap_buffer unused = {0};
     (void)request;
     if (checkpointer != NULL) {
         fcap_checkpointer_metrics(checkpointer, &checkpoint);
+    }
+    if (adopter != NULL) {
+        fcap_adopter_metrics(adopter, &adoption);
     }
     bool is_ready = put_readiness(server, &store, &unused);
     struct fcap_page_settings page = {
@@ -117,6 +123,7 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
         .view_count = workers_of(server),
         .store = &store,
         .checkpoint = &checkpoint,
+        .adoption = &adoption,
         .has_checkpoints = checkpointer != NULL,
         .start_ms = server->start_ms,
         .is_ready = is_ready,
@@ -249,6 +256,13 @@ void fcap_server_attach_checkpointer(struct fcap_server *server,
 {
     if (server != NULL) {
         __atomic_store_n(&server->checkpointer, checkpointer, __ATOMIC_RELEASE);
+    }
+}
+
+void fcap_server_attach_adopter(struct fcap_server *server, struct fcap_adopter *adopter)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->adopter, adopter, __ATOMIC_RELEASE);
     }
 }
 

@@ -7,6 +7,7 @@
 #define FCAP_DAEMON_SERVER_H
 
 #include "board.h"
+#include "fcap/adopter.h"
 #include "fcap/checkpointer.h"
 #include "fcap/config.h"
 #include "fcap/store_rocksdb.h"
@@ -38,6 +39,9 @@ void fcap_server_attach(struct fcap_server *server, struct fcap_store_rocksdb *d
 /* The same of what keeps its checkpoints; NULL: nobody does any more. */
 void fcap_server_attach_checkpointer(struct fcap_server *server,
                                      struct fcap_checkpointer *checkpointer);
+
+/* The same of what takes partitions from checkpoints. */
+void fcap_server_attach_adopter(struct fcap_server *server, struct fcap_adopter *adopter);
 
 /* Tells the pages the topic's retention.ms, -1: for ever; until then it is not known. A NULL server
  * is fine. */

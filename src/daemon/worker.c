@@ -31,6 +31,7 @@ struct fcap_worker {
     struct fcap_settings settings;
     struct fcap_sink *sink;
     struct fcap_source_kafka *source;
+    struct fcap_adopting *adopting; /* around it, or NULL */
     struct fcap_dead_letters_kafka *letters;
     struct fcap_decoder *decoder;
     struct fcap_decoder *look_decoder; /* of the source's helper thread */
@@ -146,6 +147,7 @@ static void publish(struct fcap_worker *worker)
     if (worker->pipeline != NULL) {
         fill_from_pipeline(worker);
     }
+    view->held = worker->adopting == NULL ? 0 : (uint32_t)fcap_adopting_count(worker->adopting);
     if (now_ms - worker->halved_ms >= FCAP_HOT_USERS_HALVE_MS) {
         fcap_hot_users_halve(&worker->hot);
         worker->halved_ms = now_ms;
@@ -255,13 +257,19 @@ static enum fcap_status open_pipeline(struct fcap_worker *worker, struct fcap_er
     worker->settings.alive_context = worker;
     worker->settings.cpu_ns = fcap_clock_os_thread_cpu_ns;
     worker->settings.step_clock_ms = fcap_clock_os_monotonic_ms;
+    struct fcap_source *source = fcap_source_kafka_port(worker->source);
+    struct fcap_store *store = fcap_store_rocksdb_handle(worker->shared.db);
+    if (worker->shared.adopter != NULL) {
+        worker->adopting = fcap_adopting_open(source, store, worker->shared.adopter);
+        source = fcap_adopting_port(worker->adopting);
+    }
     struct fcap_ports ports = {
         .clock = fcap_clock_os(),
         .decoder = &worker->hot.port,
-        .source = fcap_source_kafka_port(worker->source),
+        .source = source,
         .dead_letters =
             worker->letters == NULL ? NULL : fcap_dead_letters_kafka_port(worker->letters),
-        .store = fcap_store_rocksdb_handle(worker->shared.db),
+        .store = store,
         .sink = worker->sink,
     };
     return fcap_pipeline_open(&worker->settings, &ports, &worker->pipeline, error);
@@ -377,7 +385,11 @@ static void close_parts(struct fcap_worker *worker)
 {
     const struct fcap_source_handler *handler =
         worker->pipeline == NULL ? NULL : fcap_pipeline_handler(worker->pipeline);
+    if (handler != NULL && worker->adopting != NULL) {
+        handler = fcap_adopting_handler(worker->adopting, handler);
+    }
     worker->result.is_clean = fcap_source_kafka_close(worker->source, handler);
+    fcap_adopting_close(worker->adopting);
     fcap_pipeline_close(worker->pipeline);
     fcap_dead_letters_kafka_close(worker->letters);
     fcap_decode_json_close(worker->decoder);
@@ -386,6 +398,7 @@ static void close_parts(struct fcap_worker *worker)
     }
     fcap_sink_redis_close(worker->sink);
     worker->source = NULL;
+    worker->adopting = NULL;
     worker->pipeline = NULL;
     worker->letters = NULL;
     worker->decoder = NULL;

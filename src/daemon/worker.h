@@ -7,6 +7,7 @@
 #define FCAP_DAEMON_WORKER_H
 
 #include "board.h"
+#include "fcap/adopter.h"
 #include "fcap/config.h"
 #include "memory.h"
 #include "questions.h"
@@ -19,6 +20,7 @@ struct fcap_worker_shared {
     struct fcap_board *board;
     struct fcap_questions *questions;
     struct fcap_store_rocksdb *db;
+    struct fcap_adopter *adopter; /* NULL: partitions begin with the state that is here */
     uint64_t *keyed_slots;
     struct fcap_keyed_look *keyed_look;
     /* Called on the worker's thread when it ends, for whatever reason. */

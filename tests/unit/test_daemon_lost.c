@@ -157,6 +157,7 @@ static void test_a_retention_that_is_too_short(void **state)
 {
     const struct fcap_store_metrics store = {0};
     const struct fcap_checkpoint_metrics checkpoint = {0};
+    const struct fcap_adopter_metrics adoption = {0};
     struct fcap_health_facts facts = {.is_state_open = true, .last_store_error = ""};
     const int64_t needed_ms = 7 * DAY_MS + 300000;
     const int64_t cases_ms[] = {0, -1, needed_ms, needed_ms - 1};
@@ -176,6 +177,7 @@ static void test_a_retention_that_is_too_short(void **state)
                                                  .view_count = 2,
                                                  .store = &store,
                                                  .checkpoint = &checkpoint,
+                                                 .adoption = &adoption,
                                                  .retention_ms = 3600000},
                     &text);
     const char *page = end_text();
@@ -187,6 +189,7 @@ static void test_the_metrics_page(void **state)
 {
     const struct fcap_store_metrics store = {0};
     const struct fcap_checkpoint_metrics checkpoint = {0};
+    const struct fcap_adopter_metrics adoption = {0};
     (void)state;
     views[1].counters.gaps[FCAP_GAP_RECREATED] = 1;
     fcap_page_build(
@@ -196,6 +199,7 @@ static void test_the_metrics_page(void **state)
             .view_count = 2,
             .store = &store,
             .checkpoint = &checkpoint,
+            .adoption = &adoption,
         },
         &text);
     const char *page = end_text();
