@@ -51,6 +51,34 @@ static bool has(const char *directory, const char *name)
     return lstat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+/* A database's CURRENT, not just any file of that name. */
+static bool is_state(const char *directory)
+{
+    char path[PATH_MAX + 32];
+    char text[sizeof "MANIFEST-"] = "";
+    (void)snprintf(path, sizeof path, "%s/CURRENT", directory); /* Fits. */
+    FILE *file = has(directory, "CURRENT") ? fopen(path, "re") : NULL;
+    if (file == NULL) {
+        return false;
+    }
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    (void)fclose(file); /* Only read. */
+    return size == sizeof text - 1 && strcmp(text, "MANIFEST-") == 0;
+}
+
+/* What is behind a ".." is known only when all before it is there. */
+static bool goes_up(const char *directory)
+{
+    const char *at = directory;
+    while ((at = strstr(at, "/..")) != NULL) {
+        at += 3;
+        if (*at == '/' || *at == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_same(const char *real, const char *directory)
 {
     char other[PATH_MAX];
@@ -72,13 +100,17 @@ enum fcap_status fcap_savepoint_check_place(const char *directory, const char *c
                               "another directory",
                               directory);
     }
+    if (!is_whole && goes_up(directory)) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "%s is not there; make it, or name it without \"..\"", directory);
+    }
     if (is_whole && checkpoints != NULL && is_same(real, checkpoints)) {
         return fcap_error_set(error, FCAP_CONFIG,
                               "%s is checkpoint.directory; name a directory of its own", directory);
     }
     bool is_itself = is_whole;
     do {
-        if (has(real, "CURRENT")) {
+        if (is_state(real)) {
             return fcap_error_set(error, FCAP_CONFIG,
                                   "%s lies within the state in %s; name a directory outside of it",
                                   directory, real);

@@ -1,8 +1,8 @@
 /* The real fcapd on the mock cluster and a real Redis, for the builds with sanitizers: load, pages
  * read all the while, a second instance that comes and goes, Redis that loses everything, a machine
- * that is lost and comes back from its checkpoints, SIGTERM. Right at the end means every key
- * equals the definition, exit code 0, and not a word of a sanitizer in a log. Needs no broker and
- * no jars. */
+ * that is lost and comes back from its checkpoints, savepoints all the while, SIGTERM. Right at the
+ * end means every key equals the definition, exit code 0, and not a word of a sanitizer in a log.
+ * Needs no broker and no jars. */
 #include "lab/claims.h"
 #include "lab/daemon_process.h"
 #include "lab/kafka_broker.h"
@@ -42,6 +42,9 @@ static const struct {
 } windows[] = {{"3s", 3000}, {"1h", 3600000}};
 
 struct reader {
+    const char *savepoints;
+    size_t number;
+    size_t savepoints_taken; /* seen to be */
     pthread_t thread;
     struct daemon_process process; /* only port and text: a copy of its own for each thread */
     int is_stopped;                /* atomic */
@@ -59,6 +62,7 @@ struct world {
     int64_t next[PARTITIONS];
     unsigned serial;
     char checkpoints[64]; /* checkpoint.directory of both */
+    char savepoints[64];  /* where those of the first are made */
 };
 
 /* --- the world ------------------------------------------------------------------------------- */
@@ -108,6 +112,7 @@ static int setup(void **state)
     mock_kafka_create_topic(world.mock, LETTERS, 1);
     redis_server_start(&world.redis, NULL);
     lab_folder_make("checkpoints", world.checkpoints, sizeof world.checkpoints);
+    lab_folder_make("savepoints", world.savepoints, sizeof world.savepoints);
     init_daemon(&world, "one", &world.one);
     init_daemon(&world, "two", &world.two);
     world.oracle = oracle_open();
@@ -140,6 +145,7 @@ static int teardown(void **state)
     mock_kafka_stop(world->mock);
     oracle_close(world->oracle);
     lab_folder_remove(world->checkpoints);
+    lab_folder_remove(world->savepoints);
     return 0;
 }
 
@@ -181,6 +187,15 @@ static void produce(struct world *world, size_t count)
 
 /* --- pages ----------------------------------------------------------------------------------- */
 
+/* At any moment; often another one is being taken, or the state is not open. */
+static void order_savepoint(struct reader *reader, size_t number)
+{
+    char order[160];
+    (void)snprintf(order, sizeof order, "/savepoint?to=%s/%zu-%zu", reader->savepoints,
+                   reader->number, number);
+    (void)daemon_process_post(&reader->process, order, "secret-token");
+}
+
 static void *read_pages(void *context)
 {
     static const char *const pages[] = {"/metrics",
@@ -190,6 +205,7 @@ static void *read_pages(void *context)
                                         "/livez",
                                         "/hot-users",
                                         "/rebuild",
+                                        "/savepoint",
                                         "/values",
                                         "/values?partition=1",
                                         "/values?users=0006757365722d31"};
@@ -198,9 +214,12 @@ static void *read_pages(void *context)
     for (size_t i = 0; __atomic_load_n(&reader->is_stopped, __ATOMIC_RELAXED) == 0; i++) {
         const char *page = pages[i % (sizeof pages / sizeof pages[0])];
         reader->good += daemon_process_get(&reader->process, page, "secret-token") == 200;
+        reader->savepoints_taken += reader->process.text != NULL &&
+                                    strstr(reader->process.text, "{\"savepoint\":\"done\"") != NULL;
         if (i % REBUILD_EVERY == 0) {
             (void)daemon_process_post(&reader->process, orders[i / REBUILD_EVERY % 2],
                                       "secret-token"); /* The partition may be elsewhere. */
+            order_savepoint(reader, i);
         }
         lab_pause_ms(5);
     }
@@ -212,6 +231,8 @@ static void start_readers(struct world *world)
     for (size_t i = 0; i < READERS; i++) {
         struct reader *reader = &world->readers[i];
         reader->process.http_port = world->one.http_port;
+        reader->savepoints = world->savepoints;
+        reader->number = i;
         assert_int_equal(pthread_create(&reader->thread, NULL, read_pages, reader), 0);
     }
 }
@@ -351,6 +372,7 @@ static void test_all_that_happens_to_a_daemon(void **state)
     stop_readers(world);
     for (size_t i = 0; i < READERS; i++) {
         assert_true(world->readers[i].good > 20);
+        assert_true(world->readers[i].savepoints_taken > 0);
     }
     stop(&world->one);
 }

@@ -210,7 +210,12 @@ static void test_bad_places(void **state)
         {"db/", "within the state"},
         {"db/.savepoint", "within the state"},
         {"db/.savepoint/deep", "within the state"},
-        {"empty/../db/x", "within the state"},
+        {"empty/../db", "within the state"},
+        {"empty/../free", "without \"..\""},
+        {"free/../db/x", "without \"..\""},
+        {"free/..", "without \"..\""},
+        {"free..", NULL},
+        {"empty/CURRENT", NULL}, /* Of that name alone. */
         {"link-to-db/x", "within the state"},
         {"checkpoints", "checkpoint.directory"},
         {"checkpoints/", "checkpoint.directory"},
@@ -224,7 +229,11 @@ static void test_bad_places(void **state)
     assert_non_null(mkdtemp(folder));
     make_directory("empty");
     make_directory("db");
-    make_file("db/CURRENT");
+    FILE *current = fopen(path_of("db/CURRENT"), "w");
+    assert_non_null(current);
+    assert_true(fputs("MANIFEST-000005\n", current) > 0);
+    assert_int_equal(fclose(current), 0);
+    make_file("empty/CURRENT");
     make_directory("checkpoints");
     make_file("checkpoints/.fcap-objects");
     make_directory("savepoint");
@@ -245,6 +254,7 @@ static void test_bad_places(void **state)
                      FCAP_OK);
     assert_int_equal(fcap_savepoint_check_place("/", NULL, NULL), FCAP_OK);
     static const char *const made[] = {"db/CURRENT",
+                                       "empty/CURRENT",
                                        "db",
                                        "checkpoints/.fcap-objects",
                                        "checkpoints",
