@@ -191,39 +191,40 @@ static void make_file(const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
+static const struct {
+    const char *name;
+    const char *why; /* NULL: it is none */
+} cases[] = {
+    {"free", NULL},
+    {"free/deep/down", NULL},
+    {"empty", NULL},
+    {"empty/", NULL},
+    {"link-to-empty", NULL},
+    {"savepoint", NULL}, /* It is found not to be empty when it is opened. */
+    {"file", NULL},      /* As above, that it is no directory. */
+    {"file/below", NULL},
+    {"db", "within the state"},
+    {"db/", "within the state"},
+    {"db/.savepoint", "within the state"},
+    {"db/.savepoint/deep", "within the state"},
+    {"empty/../db", "within the state"},
+    {"empty/../free", "without \"..\""},
+    {"free/../db/x", "without \"..\""},
+    {"free/..", "without \"..\""},
+    {"free..", NULL},
+    {"empty/CURRENT", NULL}, /* Of that name alone. */
+    {"link-to-db/x", "within the state"},
+    {"checkpoints", "checkpoint.directory"},
+    {"checkpoints/", "checkpoint.directory"},
+    {"link-to-checkpoints", "checkpoint.directory"},
+    {"checkpoints/days/pod-0/mine", "holds checkpoints or a savepoint"},
+    {"savepoint/second", "holds checkpoints or a savepoint"},
+    {"dangling", "symbolic link"},
+};
+
 static void test_bad_places(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        const char *why; /* NULL: it is none */
-    } cases[] = {
-        {"free", NULL},
-        {"free/deep/down", NULL},
-        {"empty", NULL},
-        {"empty/", NULL},
-        {"link-to-empty", NULL},
-        {"savepoint", NULL}, /* It is found not to be empty when it is opened. */
-        {"file", NULL},      /* As above, that it is no directory. */
-        {"file/below", NULL},
-        {"db", "within the state"},
-        {"db/", "within the state"},
-        {"db/.savepoint", "within the state"},
-        {"db/.savepoint/deep", "within the state"},
-        {"empty/../db", "within the state"},
-        {"empty/../free", "without \"..\""},
-        {"free/../db/x", "without \"..\""},
-        {"free/..", "without \"..\""},
-        {"free..", NULL},
-        {"empty/CURRENT", NULL}, /* Of that name alone. */
-        {"link-to-db/x", "within the state"},
-        {"checkpoints", "checkpoint.directory"},
-        {"checkpoints/", "checkpoint.directory"},
-        {"link-to-checkpoints", "checkpoint.directory"},
-        {"checkpoints/days/pod-0/mine", "holds checkpoints or a savepoint"},
-        {"savepoint/second", "holds checkpoints or a savepoint"},
-        {"dangling", "symbolic link"},
-    };
     const char *base = getenv("TMPDIR");
     (void)snprintf(folder, sizeof folder, "%s/fcap-places-XXXXXX", base != NULL ? base : "/tmp");
     assert_non_null(mkdtemp(folder));
