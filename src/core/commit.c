@@ -181,7 +181,6 @@ static enum fcap_status submit_ready(struct fcap_pipeline *pipeline)
 static void fail_commit(struct fcap_pipeline *pipeline, struct commit *commit)
 {
     FCAP_COUNT(pipeline->counters.commits_failed, 1);
-    commit->submitted = false;
     pipeline->retry_at_ms = pipeline->monotonic_ms + RETRY_MS;
     for (size_t i = 0; i < commit->task_count && FCAP_MUTANT(EXPIRE_AGAIN); i++) {
         struct fcap_task *task = task_find(pipeline, commit->tasks[i].partition);
@@ -246,6 +245,10 @@ static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms
         const struct fcap_batch *batch;
         enum fcap_status result;
         enum fcap_status status = store->ops->completed(store, wait_ms, &batch, &result);
+        if (batch != NULL) {
+            FCAP_ASSERT(batch == &pipeline->commits[0].batch);
+            pipeline->commits[0].submitted = false; /* It is ours again, whatever became of it. */
+        }
         if (status != FCAP_OK || fcap_status_class(result) == FCAP_CLASS_FATAL) {
             return core_fail(pipeline, status != FCAP_OK ? status : result, "write a commit");
         }
@@ -253,13 +256,11 @@ static enum fcap_status take_results(struct fcap_pipeline *pipeline, int wait_ms
             return FCAP_OK;
         }
         wait_ms = 0;
-        struct commit *commit = &pipeline->commits[0];
-        FCAP_ASSERT(batch == &commit->batch);
         if (result == FCAP_OK) {
             finish(pipeline);
             continue;
         }
-        fail_commit(pipeline, commit);
+        fail_commit(pipeline, &pipeline->commits[0]);
         return FCAP_OK;
     }
     return FCAP_OK;

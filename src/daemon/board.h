@@ -46,6 +46,7 @@ struct fcap_worker_view {
     struct fcap_dead_letters_kafka_snapshot letters;
     uint32_t held;                   /* partitions that wait for their state from a checkpoint */
     int64_t commit_failing_since_ms; /* 0: the last commit was written */
+    struct fcap_error store_error;   /* then: the store's own words */
     char error[1024];                /* why it failed */
     size_t hot_count;
     struct fcap_hot_user hot[FCAP_HOT_USERS_MAX];

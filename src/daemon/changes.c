@@ -247,7 +247,7 @@ static void log_stall(const struct fcap_worker_view *before, const struct fcap_w
         FCAP_INFO("records are taken again (before: %s)", known);
     }
     if (now->commit_failing_since_ms != 0 && before->commit_failing_since_ms == 0) {
-        FCAP_WARN("a commit could not be written; it is tried again");
+        FCAP_WARN("a commit could not be written, it is tried again: %s", now->store_error.text);
     } else if (now->commit_failing_since_ms == 0 && before->commit_failing_since_ms != 0) {
         FCAP_INFO("commits are written again");
     }

@@ -97,14 +97,16 @@ static void fill_stall(struct fcap_worker *worker, uint64_t steps, uint64_t stal
     }
 }
 
-static void fill_commits(struct fcap_worker_view *view, const struct fcap_counters *before)
+static void fill_commits(struct fcap_worker *worker, const struct fcap_counters *before)
 {
+    struct fcap_worker_view *view = &worker->view;
     if (view->counters.commits != before->commits) {
         view->commit_failing_since_ms = 0;
     }
     if (view->counters.commits_failed != before->commits_failed &&
         view->commit_failing_since_ms == 0) {
         view->commit_failing_since_ms = view->published_ms;
+        fcap_store_rocksdb_last_error(worker->shared.db, &view->store_error);
     }
 }
 
@@ -123,7 +125,7 @@ static void fill_from_pipeline(struct fcap_worker *worker)
     }
     fill_stall(worker, view->counters.steps - before.steps,
                view->counters.backpressure_steps - before.backpressure_steps);
-    fill_commits(view, &before);
+    fill_commits(worker, &before);
 }
 
 static void publish(struct fcap_worker *worker)
@@ -405,6 +407,23 @@ static void close_parts(struct fcap_worker *worker)
     worker->sink = NULL;
 }
 
+/* What the pipeline says, and what the store or Kafka has said to it. */
+static enum fcap_status fail_in_detail(struct fcap_worker *worker, enum fcap_status status)
+{
+    struct fcap_source_kafka_snapshot source;
+    struct fcap_error store = {""};
+    struct fcap_error text;
+    fcap_source_kafka_snapshot(worker->source, &source);
+    if (status == FCAP_IO || status == FCAP_CORRUPT) {
+        fcap_store_rocksdb_last_error(worker->shared.db, &store);
+    }
+    (void)fcap_error_set(&text, status, "%s%s%s%s%s", fcap_pipeline_error(worker->pipeline),
+                         store.text[0] != '\0' ? ": " : "", store.text,
+                         source.error_since_ms != 0 ? ": " : "",
+                         source.error_since_ms != 0 ? source.error : "");
+    return fail(worker, status, text.text);
+}
+
 static void *run(void *context)
 {
     struct fcap_worker *worker = context;
@@ -421,14 +440,7 @@ static void *run(void *context)
             status = drain(worker);
         }
         if (fcap_status_class(status) == FCAP_CLASS_FATAL) {
-            const char *detail = fcap_pipeline_error(worker->pipeline);
-            struct fcap_source_kafka_snapshot source;
-            struct fcap_error text;
-            fcap_source_kafka_snapshot(worker->source, &source);
-            (void)fcap_error_set(&text, status, "%s%s%s", detail,
-                                 source.error_since_ms != 0 ? ": " : "",
-                                 source.error_since_ms != 0 ? source.error : "");
-            status = fail(worker, status, text.text);
+            status = fail_in_detail(worker, status);
         }
     }
     bool has_failed = fcap_status_class(status) == FCAP_CLASS_FATAL;

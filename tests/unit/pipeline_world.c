@@ -22,7 +22,7 @@ void pipeline_world_init(int32_t partitions)
                                     .server_clock = {now_ms, now_ms},
                                     .now_ms = PIPELINE_WORLD_NOW_MS};
     fake_topic_init(&world.topic, partitions);
-    world.store = fake_store_open(NULL);
+    world.store = fake_store_open(&world.store_hooks);
     fcap_fake_redis_init(&world.redis, &world.server_clock);
 }
 

@@ -21,6 +21,7 @@ struct pipeline_world {
     struct fake_topic topic;
     struct fake_source source;
     struct fake_store *store;
+    struct fake_store_hooks store_hooks; /* nothing fails at first */
     struct fcap_fake_redis redis;
     struct fcap_fake_sink sink;
     struct fcap_pipeline *pipeline; /* NULL: no process runs */

@@ -112,6 +112,39 @@ static void check_counts(const char *counts)
     assert_non_null(memmem(value.data, value.size, counts, strlen(counts)));
 }
 
+static enum fake_store_fate fail_all(void *context, const struct fcap_batch *batch)
+{
+    (void)context;
+    (void)batch;
+    return FAKE_STORE_FAIL;
+}
+
+/* A disk that fails ends the process: it must come to an end, and the next one goes on. */
+static void test_a_store_that_fails_for_good(void **state)
+{
+    enum fcap_status status = FCAP_OK;
+    (void)state;
+    add_event(NOW_MS - HOUR_MS / 2);
+    open_pipeline();
+    settle();
+    add_event(NOW_MS);
+    world.store_hooks.commit = fail_all;
+    world.store_hooks.failure = FCAP_IO;
+    for (int i = 0; i < STEPS_MAX && status == FCAP_OK; i++) {
+        status = fcap_pipeline_step(world.pipeline, 0);
+        world.now_ms += 10;
+    }
+    assert_int_equal(status, FCAP_IO);
+    assert_string_equal(fcap_pipeline_error(world.pipeline),
+                        "write a commit: input or output failed");
+    assert_int_equal(fcap_pipeline_step(world.pipeline, 0), FCAP_IO);
+    pipeline_world_kill(); /* Closes it. */
+    world.store_hooks.commit = NULL;
+    open_pipeline();
+    settle();
+    check_counts("{\"a\":2}");
+}
+
 static void test_a_shown_window_is_kept_up_after_a_gap(void **state)
 {
     (void)state;
@@ -331,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_look_leaves_no_trace, setup_two,
                                         pipeline_world_teardown),
+        WORLD_TEST(test_a_store_that_fails_for_good),
         WORLD_TEST(test_a_shown_window_is_kept_up_after_a_gap),
         WORLD_TEST(test_a_window_that_was_never_shown_is_held_back),
         WORLD_TEST(test_nothing_stays_of_an_erased_user),
