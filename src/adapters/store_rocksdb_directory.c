@@ -160,6 +160,56 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
     return check_current(directory, error);
 }
 
+static const char *cure_of(int code)
+{
+    return code == EROFS                      ? "the file system is mounted read-only"
+           : code == EACCES || code == EPERM  ? "make it writable for the user of this process"
+           : code == ENOSPC || code == EDQUOT ? "free space on its file system"
+           : code == EMFILE || code == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                              : "check the disk and the kernel's log";
+}
+
+enum fcap_status store_directory_try(const char *directory, struct fcap_error *error)
+{
+    static const char bytes[4096];
+    char name[4200];
+    (void)snprintf(name, sizeof name, "%s/.try", directory); /* Too long: open fails. */
+    errno = 0;
+    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    bool done = file >= 0 && write(file, bytes, sizeof bytes) == (ssize_t)sizeof bytes &&
+                fdatasync(file) == 0;
+    int code = done || errno != 0 ? errno : ENOSPC; /* Written in part. */
+    if (file >= 0) {
+        (void)close(file);  /* Synced, or of no use. */
+        (void)unlink(name); /* A hidden file is nobody's. */
+    }
+    if (done) {
+        return FCAP_OK;
+    }
+    enum fcap_status status = code == ENOSPC || code == EDQUOT ? FCAP_NO_SPACE : FCAP_IO;
+    return fcap_error_set(error, status, "%s: it cannot be written: %s; %s", directory,
+                          strerror(code), cure_of(code));
+}
+
+enum fcap_status store_directory_stays(struct fcap_store_rocksdb *db)
+{
+    struct stat info;
+    bool is_there = stat(db->directory, &info) == 0;
+    if (is_there ? info.st_dev == db->device && info.st_ino == db->inode
+                 : errno != ENOENT && errno != ENOTDIR) {
+        return FCAP_OK; /* When it cannot be asked, RocksDB meets what is wrong. */
+    }
+    (void)pthread_mutex_lock(&db->lock); /* Fails only when misused. */
+    db->is_broken = true;
+    enum fcap_status status =
+        fcap_error_set(&db->last_error, FCAP_IO,
+                       "%s is not the directory that was opened; was the volume unmounted? Mount "
+                       "it, then restart",
+                       db->directory);
+    (void)pthread_mutex_unlock(&db->lock);
+    return status;
+}
+
 /* Only what RocksDB makes may be removed, and no database that somebody writes to. */
 static enum fcap_status check_removable(DIR *directory, const char *path, struct fcap_error *error)
 {

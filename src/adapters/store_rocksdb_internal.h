@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <rocksdb/c.h>
+#include <sys/types.h>
 
 /* A batch on its way. */
 struct submission {
@@ -53,6 +54,8 @@ struct fcap_store_rocksdb {
     rocksdb_writeoptions_t *durable_options;
     rocksdb_readoptions_t *read_options;
     char *directory;
+    dev_t device; /* where `directory` was when it was opened */
+    ino_t inode;
     bool is_read_only;
     bool wal;
     enum fcap_store_sync sync;
@@ -149,6 +152,13 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
 /* FCAP_NO_SPACE when the disk is too full to open a database for writing: RocksDB 7.8 dies on an
  * assertion of its log's writer then. */
 enum fcap_status store_directory_space(const char *directory, struct fcap_error *error);
+/* Writes a file, syncs it and removes it. IO or NO_SPACE when one of these fails: RocksDB 7.8 dies
+ * on the same assertion then. */
+enum fcap_status store_directory_try(const char *directory, struct fcap_error *error);
+/* Before whatever may make RocksDB write a new file. IO: the name leads elsewhere by now, or
+ * nowhere: the volume was unmounted, or the directory removed or replaced. The files that RocksDB
+ * has open are on the old one, new ones would not be; from then on it is not even closed. */
+enum fcap_status store_directory_stays(struct fcap_store_rocksdb *db);
 /* Removes a copy of a database, whole or half made. OK when nothing is there; FOREIGN: something
  * else is, or a database that was opened for writing. */
 enum fcap_status store_directory_remove(const char *path, struct fcap_error *error);

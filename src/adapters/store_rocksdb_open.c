@@ -4,6 +4,7 @@
 #include "fcap/assert.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +170,9 @@ static enum fcap_status inspect(const struct fcap_store_rocksdb *db,
     if (status == FCAP_OK && exists) {
         status = check_families(db->directory, options, &is_new, error);
     }
+    if (status == FCAP_OK && !db->is_read_only) {
+        status = store_directory_try(db->directory, error);
+    }
     if (status == FCAP_OK && db->is_read_only && is_new) {
         return fcap_error_set(error, FCAP_IO, "%s: there is no state yet", db->directory);
     }
@@ -265,6 +269,12 @@ static enum fcap_status open_database(struct fcap_store_rocksdb *db, struct stor
     const char *names[FCAP_FAMILY_COUNT];
     const rocksdb_options_t *family_options[FCAP_FAMILY_COUNT];
     char *text = NULL;
+    struct stat info;
+    if (stat(db->directory, &info) != 0) {
+        return fcap_error_set(error, FCAP_IO, "%s: %s", db->directory, strerror(errno));
+    }
+    db->device = info.st_dev;
+    db->inode = info.st_ino;
     for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
         names[i] = fcap_family_name((enum fcap_family)i);
         family_options[i] = options->families[i];

@@ -113,6 +113,10 @@ static enum fcap_status check_health(struct fcap_store_rocksdb *db, uint64_t *re
                                      struct fcap_error *error)
 {
     uint64_t errors = 0;
+    if (store_directory_stays(db) != FCAP_OK) {
+        store_tell_last_error(db, error);
+        return FCAP_IO;
+    }
     (void)rocksdb_property_int(db->db, "rocksdb.background-errors", &errors); /* Known to all. */
     (void)pthread_mutex_lock(&db->lock); /* Fails only when misused, here and below. */
     bool is_broken = db->is_broken || (STORE_FLUSH_IS_DOUBTFUL(db) && (db->was_full || errors > 0));

@@ -93,6 +93,10 @@ static enum fcap_status write_sections(struct writer *writer, const struct fcap_
         return FCAP_OK; /* Everything was refused, or nothing was there. */
     }
     char *text = NULL;
+    enum fcap_status status = store_directory_stays(db);
+    if (status != FCAP_OK) {
+        return status;
+    }
     (void)pthread_mutex_lock(&db->write_gate);
     FCAP_POINT(commit_writing);
     rocksdb_write(db->db, db->write_options, writer->changes, &text);

@@ -3,6 +3,7 @@
 #include "fcap/objects.h"
 #include "fcap/point.h"
 #include "integration/objects_writer.h"
+#include "lib/mounts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -33,37 +33,7 @@ static struct fcap_objects *objects;
 static struct fcap_error error;
 static char unmountable[128]; /* why nothing can be mounted; "": it can */
 
-/* --- a world in which one may mount --- */
-
-static bool write_text(const char *path, const char *text)
-{
-    int file = open(path, O_WRONLY | O_CLOEXEC);
-    bool done = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
-    if (file >= 0) {
-        (void)close(file); /* Written or not. */
-    }
-    return done;
-}
-
-/* A mount namespace of our own, which goes with the process; without root in a user namespace. */
-static void enter_world(void)
-{
-    char uid[64];
-    char gid[64];
-    (void)snprintf(uid, sizeof uid, "0 %u 1", (unsigned)geteuid());
-    (void)snprintf(gid, sizeof gid, "0 %u 1", (unsigned)getegid());
-    if (unshare(CLONE_NEWNS) != 0 &&
-        (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !write_text("/proc/self/setgroups", "deny") ||
-         !write_text("/proc/self/uid_map", uid) || !write_text("/proc/self/gid_map", gid))) {
-        (void)snprintf(unmountable, sizeof unmountable, "no mount namespace: %s", strerror(errno));
-        return;
-    }
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mkdir(place, 0700) != 0 ||
-        mount("none", place, "tmpfs", 0, "size=1m") != 0 || umount2(place, 0) != 0 ||
-        rmdir(place) != 0) {
-        (void)snprintf(unmountable, sizeof unmountable, "no mount of a tmpfs: %s", strerror(errno));
-    }
-}
+/* --- small steps --- */
 
 static void must_be_mountable(void)
 {
@@ -72,8 +42,6 @@ static void must_be_mountable(void)
         skip();
     }
 }
-
-/* --- small steps --- */
 
 static int set_up(void **state)
 {
@@ -574,7 +542,7 @@ int main(void)
         return 1;
     }
     (void)snprintf(place, sizeof place, "%s/try", base);
-    enter_world();
+    (void)mounts_enter(unmountable, sizeof unmountable); /* It says why not. */
     int failures = cmocka_run_group_tests_name("objects_directory", tests, NULL, NULL);
     (void)snprintf(command, sizeof command, "rm -rf %s", base);
     return failures + (system(command) != 0);

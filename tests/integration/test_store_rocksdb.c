@@ -1,5 +1,5 @@
 /* The RocksDB store at work: kill -9, claims against writes under way, syncs, dropping
- * of timers, reading beside a daemon. The linker puts wrappers around three calls of RocksDB. */
+ * of timers, reading beside a daemon. The linker puts wrappers around four calls of RocksDB. */
 #include "integration/store_rocksdb_help.h"
 
 #include <dirent.h>
@@ -27,6 +27,8 @@ static atomic_size_t sync_failures;
 static atomic_bool puts_synced;
 static _Atomic int64_t unstored_bound = -1; /* a drop whose bound was not stored before it */
 static atomic_size_t drops_seen;
+static atomic_size_t compactions;         /* by hand */
+static atomic_size_t compactions_flushed; /* of them with nothing in memory */
 
 void __real_rocksdb_write(rocksdb_t *db, const rocksdb_writeoptions_t *options,
                           rocksdb_writebatch_t *batch, char **errptr);
@@ -46,6 +48,25 @@ void __wrap_rocksdb_delete_file_in_range_cf(rocksdb_t *db, rocksdb_column_family
                                             const char *start_key, size_t start_key_len,
                                             const char *limit_key, size_t limit_key_len,
                                             char **errptr);
+
+void __real_rocksdb_compact_range_cf(rocksdb_t *db, rocksdb_column_family_handle_t *family,
+                                     const char *start_key, size_t start_key_len,
+                                     const char *limit_key, size_t limit_key_len);
+void __wrap_rocksdb_compact_range_cf(rocksdb_t *db, rocksdb_column_family_handle_t *family,
+                                     const char *start_key, size_t start_key_len,
+                                     const char *limit_key, size_t limit_key_len);
+
+void __wrap_rocksdb_compact_range_cf(rocksdb_t *db, rocksdb_column_family_handle_t *family,
+                                     const char *start_key, size_t start_key_len,
+                                     const char *limit_key, size_t limit_key_len)
+{
+    uint64_t entries = 1;
+    (void)rocksdb_property_int_cf(db, family, "rocksdb.num-entries-active-mem-table",
+                                  &entries); /* Not known: not flushed. */
+    (void)atomic_fetch_add(&compactions, 1);
+    (void)atomic_fetch_add(&compactions_flushed, entries == 0);
+    __real_rocksdb_compact_range_cf(db, family, start_key, start_key_len, limit_key, limit_key_len);
+}
 
 void __wrap_rocksdb_write(rocksdb_t *db, const rocksdb_writeoptions_t *options,
                           rocksdb_writebatch_t *batch, char **errptr)
@@ -391,10 +412,12 @@ static void released_files_are_dropped_and_nothing_else(void **state)
     assert_int_equal(timers_from(BOUND).count, TIMERS - BOUND);
 }
 
-static void what_lingers_is_swept(void **state)
+static void sweep_what_lingers(bool wal)
 {
-    (void)state;
     fixture.settings.release_sweep_ms = 1;
+    fixture.settings.wal = wal;
+    atomic_store(&compactions, 0);
+    atomic_store(&compactions_flushed, 0);
     reopen();
     help_timers(fixture.store, 0, 500, 1, 1000); /* All of it in the memtable. */
     int64_t history_ms = 500;
@@ -406,6 +429,23 @@ static void what_lingers_is_swept(void **state)
     assert_int_equal(timers_from(0).count, 0);
     assert_int_equal(timer_bytes(), 0);
     assert_true(metrics_now().sweeps > 0);
+    assert_true(atomic_load(&compactions) > 0);
+}
+
+static void what_lingers_is_swept(void **state)
+{
+    (void)state;
+    sweep_what_lingers(true);
+}
+
+/* RocksDB 7.8 must not flush on its own then. */
+static void what_lingers_is_swept_without_log(void **state)
+{
+    (void)state;
+    sweep_what_lingers(false);
+#ifndef FCAP_HAVE_ROCKSDB_FLUSH_CFS
+    assert_int_equal(atomic_load(&compactions_flushed), atomic_load(&compactions));
+#endif
 }
 
 /* --- logs, metrics, reading beside a daemon ----------------------------------------------------
@@ -517,6 +557,7 @@ int main(int argc, char **argv)
         TEST(policies_sync_by_themselves),
         TEST(released_files_are_dropped_and_nothing_else),
         TEST(what_lingers_is_swept),
+        TEST(what_lingers_is_swept_without_log),
         TEST(idle_families_do_not_pin_the_log),
         TEST(metrics_tell_what_happens),
         TEST(reading_beside_a_daemon),
