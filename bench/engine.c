@@ -88,6 +88,9 @@ static enum fcap_status open_all(struct world *world, struct fcap_store_rocksdb 
     store_settings.directory = world->options.directory;
     store_settings.statistics = true;
     store_settings.wal = world->options.wal;
+    bool has_syncs = world->options.wal && world->options.sync_ms > 0; /* As in the daemon. */
+    store_settings.sync = has_syncs ? FCAP_STORE_SYNC_INTERVAL : FCAP_STORE_SYNC_NEVER;
+    store_settings.sync_interval_ms = (int64_t)world->options.sync_ms;
     enum fcap_status status = fcap_store_rocksdb_open(&store_settings, ret_db, error);
     if (status != FCAP_OK) {
         return status;

@@ -24,6 +24,7 @@ struct options {
     uint64_t partitions;
     uint64_t commit_events;
     uint64_t defer;
+    uint64_t sync_ms; /* between two syncs of the log; 0: none */
     uint64_t cache_mib;
     uint64_t step;
     double zipf;

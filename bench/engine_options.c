@@ -8,8 +8,8 @@ static void print_usage(void)
 {
     (void)fputs("usage: fcapd-bench engine [--users N] [--retained N] [--ads N] [--partitions N]\n"
                 "                          [--commit-events N] [--defer N] [--cache-mib N]\n"
-                "                          [--step N] [--zipf S] [--wal on|off] [--dir DIR]\n"
-                "                          [--json]\n"
+                "                          [--step N] [--zipf S] [--wal on|off] [--sync-ms N]\n"
+                "                          [--dir DIR] [--json]\n"
                 "  --users 200000 keeps about 25 events a user, --users 2000000 about 5\n",
                 stderr);
 }
@@ -53,6 +53,7 @@ static bool parse_option(struct options *options, const char *name, const char *
         {"--partitions", &options->partitions, 1, 1024},
         {"--commit-events", &options->commit_events, 1000, 100000000},
         {"--defer", &options->defer, 0, 48},
+        {"--sync-ms", &options->sync_ms, 0, 600000},
         {"--cache-mib", &options->cache_mib, 1, 1 << 20},
         {"--step", &options->step, 1, 50000},
     };
@@ -72,6 +73,7 @@ bool options_parse(int argc, char **argv, struct options *options)
                                 .partitions = 8,
                                 .commit_events = 100000,
                                 .defer = 32,
+                                .sync_ms = 1000,
                                 .cache_mib = 1024,
                                 .step = 1000,
                                 .zipf = 0.9,

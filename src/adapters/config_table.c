@@ -165,7 +165,7 @@ const struct fcap_config_key fcap_config_keys[] = {
     CHOICE("durability.sync", durability.sync, "never|interval|commit", "interval",
            "When the log is forced to disk; only a power failure makes the difference."),
     NUMBER("durability.sync_interval", DURATION, durability.sync_interval_ms, 10, 10 * MINUTE,
-           "10s",
+           "1s",
            "Time between two syncs with durability.sync: interval."),
     ANYTEXT("checkpoint.directory", checkpoint.directory, PATH_BYTES, NULL, OPTIONAL,
             "Where checkpoints are kept, on a volume that outlives the machine; mount it before fcapd starts. Instances may share it. Absent: there are none."),

@@ -17,7 +17,7 @@ void fcap_store_settings_default(struct fcap_store_settings *ret_settings)
         .write_buffers_bytes = 256 * mib,
         .wal = true,
         .sync = FCAP_STORE_SYNC_INTERVAL,
-        .sync_interval_ms = 10000,
+        .sync_interval_ms = 1000,
         .wal_bytes_max = 512 * mib,
         .background_jobs = 2,
         .open_files_max = -1,
