@@ -2,8 +2,11 @@
  * daemon, and by several at a time; and a savepoint that becomes the state of another instance. */
 #include "run_fixture.h"
 #include "lab/lab.h"
+#include "lib/fault.h"
 
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,17 +29,30 @@ static char kept[96]; /* checkpoint.directory */
 
 static const struct run_window hours[] = {{"1h", 3600000}, {"2h", 7200000}, {NULL, 0}};
 
-static int setup(void **unused)
+static int set_up_with(const char *materialization)
 {
-    (void)unused;
     char more[512];
     lab_folder_make("savepoints", folder, sizeof folder);
     (void)snprintf(kept, sizeof kept, "%s/kept", folder);
     (void)snprintf(more, sizeof more,
-                   "shutdown:\n  deadline: 10s\ncheckpoint:\n  directory: %s\n  interval: 1s\n",
-                   kept);
+                   "shutdown:\n  deadline: 10s\ncheckpoint:\n  directory: %s\n  interval: 1s\n"
+                   "materialization:\n  %s\n",
+                   kept, materialization);
     run_fixture_init(&fixture, "[1h, 2h]", hours, more);
     return 0;
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    return set_up_with("interval: 10m");
+}
+
+/* Slow enough to be met in the middle of it. */
+static int setup_slow(void **unused)
+{
+    (void)unused;
+    return set_up_with("rate_limit: 10000");
 }
 
 static int teardown(void **unused)
@@ -191,12 +207,105 @@ static void test_another_instance_begins_with_it(void **unused)
     run_fixture_stop(&fixture, STOP_MS);
 }
 
+/* One bit of the largest file below a directory is another. */
+static void damage_below(const char *directory)
+{
+    char path[512] = "";
+    long largest = 0;
+    DIR *entries = opendir(directory);
+    assert_non_null(entries);
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        char name[512];
+        struct stat info;
+        (void)snprintf(name, sizeof name, "%.200s/%s", directory, entry->d_name);
+        if (stat(name, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > largest) {
+            largest = info.st_size;
+            memcpy(path, name, sizeof path);
+        }
+    }
+    assert_int_equal(closedir(entries), 0);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, largest / 2, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, largest / 2, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_a_damaged_one_is_found(void **unused)
+{
+    (void)unused;
+    static const char not_whole[] = "there is no whole checkpoint";
+    const char *from = below(folder, "damaged");
+    const char *const verify[] = {"--from", from, "--verify-only", NULL};
+    const char *const real[] = {"--from", from, NULL};
+    struct stat info;
+    run_fixture_start(&fixture, START_MS);
+    run_fixture_produce(&fixture, 500);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    savepoint(from, NULL, 0, "was read back");
+    run_fixture_stop(&fixture, STOP_MS);
+    damage_below(below(folder, "damaged/test/one"));
+    restore(verify, 70, not_whole);
+    assert_non_null(strstr(fixture.process.text, "test/one/file-"));
+    lab_folder_remove(state_directory());
+    restore(real, 70, not_whole);
+    assert_int_equal(stat(in_state("CURRENT"), &info), -1);
+    fault_is_proved(&(const struct fault){
+        .id = "checkpoint-savepoint-damaged",
+        .fault = "a piece of a savepoint is damaged, cut or missing",
+        .sees = "`fcapd restore`, `--verify-only` too: `there is no whole checkpoint`, the piece, "
+                "exit code 70",
+        .lost = "the savepoint; no state is made of it",
+        .recovers = "with another savepoint, or `--from latest`",
+    });
+}
+
+static void test_a_killed_one_is_none(void **unused)
+{
+    (void)unused;
+    static const char nothing[] = "there is no checkpoint of profile test, instance one";
+    const char *to = below(folder, "killed");
+    const char *const verify[] = {"--from", to, "--verify-only", NULL};
+    char query[300];
+    run_fixture_start(&fixture, START_MS);
+    run_fixture_produce(&fixture, 500);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    (void)snprintf(query, sizeof query, "to=%s", to);
+    post(query, 202);
+    do {
+        lab_pause_ms(20);
+        get("", 200, "\"running\"");
+    } while (strstr(fixture.process.text, "\"bytes_done\":0,") != NULL);
+    daemon_process_signal(&fixture.process, SIGKILL);
+    assert_int_equal(daemon_process_wait(&fixture.process, STOP_MS), 128 + SIGKILL);
+    restore(verify, 70, nothing);
+    savepoint(to, NULL, 78, "what a killed savepoint has left may be removed");
+    run_fixture_start(&fixture, START_MS);
+    every_key_is_right();
+    (void)snprintf(query, sizeof query, "to=%s", below(folder, "stopped"));
+    post(query, 202);
+    run_fixture_stop(&fixture, STOP_MS); /* In the middle, and long before its end. */
+    savepoint(below(folder, "stopped"), NULL, 0, "was read back");
+    fault_is_proved(&(const struct fault){
+        .id = "checkpoint-savepoint-killed",
+        .fault = "the process is killed while it takes a savepoint",
+        .sees = "`fcapd restore`: `there is no checkpoint`; another savepoint into the same "
+                "directory: `what a killed savepoint has left may be removed`, exit code 78",
+        .lost = "nothing: each key equals the definition; what was copied is no state",
+        .recovers = "by a start; remove the directory, or name another one",
+    });
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_bad_places_and_wrong_daemons),
         TEST(test_another_instance_begins_with_it),
+        TEST(test_a_damaged_one_is_found),
+        cmocka_unit_test_setup_teardown(test_a_killed_one_is_none, setup_slow, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
