@@ -85,6 +85,9 @@ void fcap_adopt_rocksdb_close(struct fcap_adopt_state *state);
 struct fcap_adopter_settings {
     const char *profile; /* borrowed until close */
     struct fcap_clock *clock;
+    /* When the state here was restored by command, wall clock: what was kept up to then does not
+     * win over it. 0: it was not. */
+    int64_t chosen_ms;
     /* One line for each partition, and one for each checkpoint that is not taken. Any thread. */
     void (*tell)(void *context, enum fcap_checkpointer_level level, const char *text);
     void *tell_context;

@@ -80,37 +80,44 @@ static const struct fcap_checkpoint_partition *find_partition(const struct fcap_
 }
 
 static bool was_tried(const char *prefix, const struct fcap_adopt_candidate *candidate,
-                      const struct adopt_tried *tried, size_t tried_count)
+                      const struct adopt_question *question)
 {
-    for (size_t i = 0; i < tried_count; i++) {
-        if (tried[i].log == candidate->log->number &&
-            (tried[i].snapshot == 0 || tried[i].snapshot == candidate->snapshot->number) &&
-            strcmp(tried[i].prefix, prefix) == 0) {
+    for (size_t i = 0; i < question->tried_count; i++) {
+        const struct adopt_tried *tried = &question->tried[i];
+        if (tried->log == candidate->log->number &&
+            (tried->snapshot == 0 || tried->snapshot == candidate->snapshot->number) &&
+            strcmp(tried->prefix, prefix) == 0) {
             return true;
         }
     }
     return false;
 }
 
-bool adopt_choose(const struct adopt_catalog *catalog, int32_t partition,
-                  const struct fcap_store_partition *here, const struct adopt_tried *tried,
-                  size_t tried_count, struct fcap_adopt_candidate *ret_candidate,
-                  const char **ret_prefix)
+/* Whoever went back to an older state did not mean the newer ones that were kept before. */
+static bool is_undone(const struct fcap_adopt_candidate *candidate,
+                      const struct adopt_question *question)
+{
+    return adopt_is_state(question->here) && candidate->log->written_ms <= question->chosen_ms;
+}
+
+bool adopt_choose(const struct adopt_catalog *catalog, const struct adopt_question *question,
+                  struct fcap_adopt_candidate *ret_candidate, const char **ret_prefix)
 {
     bool found = false;
     for (size_t i = 0; i < catalog->instance_count; i++) {
         const struct adopt_instance *instance = &catalog->instances[i];
         for (size_t log = 0; log < instance->checkpoint_count; log++) {
             const struct fcap_checkpoint_partition *there =
-                find_partition(&instance->checkpoints[log], partition);
+                find_partition(&instance->checkpoints[log], question->partition);
             for (size_t at = log; there != NULL && at < instance->checkpoint_count; at++) {
                 struct fcap_adopt_candidate candidate = {.snapshot = &instance->checkpoints[at],
                                                          .log = &instance->checkpoints[log],
                                                          .partition = *there};
                 bool is_same = at > log && candidate.snapshot->snapshot_sequence ==
                                                candidate.snapshot[-1].snapshot_sequence;
-                if (!is_same && adopt_fits(&candidate) && adopt_is_worth(&candidate, here) &&
-                    !was_tried(instance->prefix, &candidate, tried, tried_count) &&
+                if (!is_same && adopt_fits(&candidate) && !is_undone(&candidate, question) &&
+                    adopt_is_worth(&candidate, question->here) &&
+                    !was_tried(instance->prefix, &candidate, question) &&
                     (!found || is_better(&candidate, ret_candidate))) {
                     *ret_candidate = candidate;
                     *ret_prefix = instance->prefix;

@@ -54,12 +54,18 @@ bool adopt_is_state(const struct fcap_store_partition *here);
 bool adopt_is_worth(const struct fcap_adopt_candidate *candidate,
                     const struct fcap_store_partition *here);
 
-/* The best candidate of a partition that was not tried yet, of what has been read; false: none is
- * worth it. */
-bool adopt_choose(const struct adopt_catalog *catalog, int32_t partition,
-                  const struct fcap_store_partition *here, const struct adopt_tried *tried,
-                  size_t tried_count, struct fcap_adopt_candidate *ret_candidate,
-                  const char **ret_prefix);
+/* What a partition's choice is made from. */
+struct adopt_question {
+    int32_t partition;
+    const struct fcap_store_partition *here;
+    int64_t chosen_ms; /* wall clock: when somebody wanted the state that is here; 0: nobody did */
+    const struct adopt_tried *tried;
+    size_t tried_count;
+};
+
+/* The best candidate that was not tried yet, of what has been read; false: none is worth it. */
+bool adopt_choose(const struct adopt_catalog *catalog, const struct adopt_question *question,
+                  struct fcap_adopt_candidate *ret_candidate, const char **ret_prefix);
 
 /* Is every object of the candidate listed, with its size? CORRUPT: which is not. */
 enum fcap_status adopt_look_at(const struct adopt_catalog *catalog,

@@ -240,8 +240,9 @@ static enum fcap_status try_next(struct work *work)
     if (status != FCAP_OK) {
         return status;
     }
-    if (!adopt_choose(&adopter->catalog, work->partition, &work->here, work->tried,
-                      work->tried_count, &candidate, &prefix)) {
+    const struct adopt_question question = {
+        work->partition, &work->here, adopter->settings.chosen_ms, work->tried, work->tried_count};
+    if (!adopt_choose(&adopter->catalog, &question, &candidate, &prefix)) {
         return FCAP_REFUSED;
     }
     FCAP_POINT(adoption_chosen);

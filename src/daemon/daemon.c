@@ -17,6 +17,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define TICK_MS          1000
 #define WORKERS_MAX      64
@@ -166,6 +167,18 @@ static int64_t left_ms(const struct daemon *daemon)
     return left_ms > 0 ? left_ms : 0;
 }
 
+/* When the state was restored by command, and nothing was kept of it since; 0: it was not. */
+static int64_t chosen_ms(const struct daemon *daemon)
+{
+    char mark[4096];
+    struct stat info;
+    return fcap_checkpoint_within(daemon->config->state.directory, "chosen", mark, NULL) ==
+                       FCAP_OK &&
+                   stat(mark, &info) == 0
+               ? (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000
+               : 0;
+}
+
 /* Where partitions get their state from when the group gives them to this process. A replay was
  * asked for: no state may come from elsewhere. */
 static enum fcap_status open_adopter(struct daemon *daemon, struct fcap_error *error)
@@ -176,6 +189,7 @@ static enum fcap_status open_adopter(struct daemon *daemon, struct fcap_error *e
     }
     const struct fcap_adopter_settings settings = {.profile = daemon->config->profile,
                                                    .clock = fcap_clock_os(),
+                                                   .chosen_ms = chosen_ms(daemon),
                                                    .tell = fcap_checkpoints_tell};
     daemon->adopt_state = fcap_adopt_rocksdb_open(daemon->db, &daemon->store, objects);
     daemon->adopter = fcap_adopter_open(&settings, daemon->adopt_state, objects);

@@ -484,6 +484,7 @@ static void kills_leave_all_or_nothing(bool wal)
             fcap_store_rocksdb_copy_partition(source, target.db, &claimed, &copied, NULL), FCAP_OK);
         fcap_store_rocksdb_close(target.db);
         help_remove(target.directory);
+        frames_done(&target.frames);
         begin_target(wal);
     }
     fcap_store_rocksdb_close(source);

@@ -101,16 +101,21 @@ static inline void told(const char *part)
              world.told_count > 0 ? world.told[world.told_count - 1] : "nothing");
 }
 
-static inline int set_up(void **unused)
+static inline int set_up_chosen(int64_t chosen_ms)
 {
     static const struct fcap_adopt_state_ops ops = {state_look, state_take, state_rest};
-    (void)unused;
     world = (struct world){.clock = {clock_ms, clock_ms}, .now_ms = NOW_MS, .state = {&ops}};
     fake_objects_init(&world.objects);
     const struct fcap_adopter_settings settings = {
-        .profile = "days", .clock = &world.clock, .tell = tell};
+        .profile = "days", .clock = &world.clock, .chosen_ms = chosen_ms, .tell = tell};
     world.adopter = fcap_adopter_open(&settings, &world.state, &world.objects.port);
     return 0;
+}
+
+static inline int set_up(void **unused)
+{
+    (void)unused;
+    return set_up_chosen(0);
 }
 
 static inline int tear_down(void **unused)
@@ -144,6 +149,7 @@ struct kept {
     int64_t next_offset;
     int64_t clock_ms;
     uint64_t file_bytes; /* 0: there is no file */
+    int64_t written_ms;  /* 0: now */
 };
 
 static inline void keep(const struct kept *kept)
@@ -155,7 +161,8 @@ static inline void keep(const struct kept *kept)
                                          .made_ms = NOW_MS,
                                          .snapshot_sequence = kept->snapshot,
                                          .sequence = kept->last,
-                                         .written_ms = NOW_MS};
+                                         .written_ms =
+                                             kept->written_ms != 0 ? kept->written_ms : NOW_MS};
     (void)snprintf(checkpoint.profile, sizeof checkpoint.profile, "days");
     (void)snprintf(checkpoint.instance, sizeof checkpoint.instance, "%s", kept->instance);
     (void)fcap_checkpoint_prefix("days", kept->instance, prefix);

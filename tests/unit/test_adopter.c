@@ -112,6 +112,25 @@ static void what_is_here_stays_when_it_is_fresh_enough(void **unused)
     assert_int_equal(metrics().from_here, 1);
 }
 
+/* Somebody has gone back to it: what was kept before does not win, what was kept since does. */
+static void what_was_wanted_here_stays(void **unused)
+{
+    (void)tear_down(unused);
+    (void)set_up_chosen(NOW_MS - 100);
+    world.here = (struct fcap_store_partition){.found = true, .next_offset = 17, .clock_ms = 5};
+    keep(&(struct kept){"a", 1, 0, 1, 5, 2 * FAR, NOW_MS, 0, .written_ms = NOW_MS - 100});
+    keep(&(struct kept){"b", 1, 0, 1, 5, FAR + 20, 6, 0, .written_ms = NOW_MS - 99});
+    ask();
+    assert_true(fcap_adopter_step(world.adopter));
+    assert_int_equal(world.takes, 1);
+    assert_string_equal(world.taken[0], "b 1/1 0");
+    fcap_adoption_end(world.adoption);
+    world.here.found = false; /* Nobody wanted nothing. */
+    ask();
+    assert_true(fcap_adopter_step(world.adopter));
+    assert_string_equal(world.taken[1], "a 1/1 0");
+}
+
 static void nothing_anywhere_is_read_from_kafka(void **unused)
 {
     (void)unused;
@@ -414,6 +433,7 @@ int main(void)
         TEST(what_is_far_enough_ahead),
         TEST(the_freshest_of_all_instances_is_taken),
         TEST(what_is_here_stays_when_it_is_fresh_enough),
+        TEST(what_was_wanted_here_stays),
         TEST(nothing_anywhere_is_read_from_kafka),
         TEST(damage_leads_to_the_one_before),
         TEST(when_all_are_damaged_what_is_here_goes_on),
