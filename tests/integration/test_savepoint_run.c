@@ -205,6 +205,14 @@ static void test_another_instance_begins_with_it(void **unused)
     run_fixture_await_applied(&fixture, APPLIED_MS);
     every_key_is_right();
     run_fixture_stop(&fixture, STOP_MS);
+    /* Back to what it was before these. */
+    lab_folder_remove(state_directory());
+    assert_int_equal(rename(below(kept, "test"), below(folder, "away")), 0);
+    restore(own, 0, "is restored into");
+    run_fixture_start(&fixture, START_MS);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    every_key_is_right();
+    run_fixture_stop(&fixture, STOP_MS);
 }
 
 /* One bit of the largest file below a directory is another. */
