@@ -90,6 +90,7 @@ void fcap_store_rocksdb_metrics(struct fcap_store_rocksdb *db,
     metrics.write_us_max = db->write_us_max;
     metrics.syncs = db->syncs;
     metrics.syncs_failed = db->syncs_failed;
+    metrics.sync_failing = db->sync_result != FCAP_OK;
     metrics.drops = db->drops;
     metrics.drops_failed = db->drops_failed;
     metrics.sweeps = db->sweeps;

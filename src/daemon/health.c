@@ -152,7 +152,7 @@ static void judge_worker(struct reasons *reasons, const struct fcap_config *conf
 static void judge_store(struct reasons *reasons, const struct fcap_worker_view *views,
                         size_t view_count, const struct fcap_health_facts *facts)
 {
-    bool is_failing = facts->write_stopped;
+    bool is_failing = facts->write_stopped || facts->sync_failing;
     if (!facts->is_state_open) {
         add(reasons, "the state is being opened (its log is replayed): state.directory");
     }

@@ -15,7 +15,8 @@
 struct fcap_health_facts {
     int64_t now_ms;                                /* CLOCK_MONOTONIC */
     bool is_state_open;                            /* false: it is still being opened */
-    bool write_stopped;                            /* RocksDB takes no writes */
+    bool write_stopped;                            /* RocksDB takes no writes, */
+    bool sync_failing;                             /* or could not make them durable */
     const char *last_store_error;                  /* may be empty */
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
     const char *checkpoints;                       /* how they stand; NULL: there are none */
