@@ -23,6 +23,52 @@ struct fcap_object_writer {
     char name[FCAP_OBJECT_NAME_MAX + 1];
 };
 
+/* --- what is left of writers --- */
+
+/* False: the place is away, or does not let it go. */
+static bool unlink_temporary(int root, const char *name, const char *temporary)
+{
+    const char *last;
+    int folder = objects_folder(root, name, OBJECTS_FOLDER_FIND, &last);
+    if (folder < 0) {
+        return errno == ENOENT;
+    }
+    bool is_gone = unlinkat(folder, temporary, 0) == 0 || errno == ENOENT;
+    (void)close(folder); /* Only read. */
+    return is_gone;
+}
+
+static void remember_litter(struct objects_directory *directory,
+                            const struct fcap_object_writer *writer)
+{
+    struct objects_litter *litter = calloc(1, sizeof *litter);
+    FCAP_ASSERT(litter != NULL);
+    memcpy(litter->name, writer->name, sizeof litter->name);
+    memcpy(litter->temporary, writer->temporary, sizeof litter->temporary);
+    (void)pthread_mutex_lock(&directory->mutex); /* Cannot fail: a plain mutex. */
+    litter->next = directory->litter;
+    directory->litter = litter;
+    (void)pthread_mutex_unlock(&directory->mutex); /* As above. */
+}
+
+/* The place is there: what writers have left goes. It is not for sweep() alone, which comes with
+ * the next process: a volume that comes and goes would fill. */
+static void remove_litter(struct objects_directory *directory, int root)
+{
+    (void)pthread_mutex_lock(&directory->mutex); /* Cannot fail: a plain mutex. */
+    struct objects_litter **at = &directory->litter;
+    while (*at != NULL) {
+        struct objects_litter *litter = *at;
+        if (unlink_temporary(root, litter->name, litter->temporary)) {
+            *at = litter->next;
+            free(litter);
+        } else {
+            at = &litter->next;
+        }
+    }
+    (void)pthread_mutex_unlock(&directory->mutex); /* As above. */
+}
+
 /* --- writing --- */
 
 static enum fcap_status begin_in(struct objects_directory *directory, int root, const char *name,
@@ -33,6 +79,7 @@ static enum fcap_status begin_in(struct objects_directory *directory, int root, 
     if (status != FCAP_OK) {
         return status;
     }
+    remove_litter(directory, root);
     int folder = objects_folder(root, name, OBJECTS_FOLDER_MAKE, &last);
     if (folder < 0) {
         return objects_fail(directory, name, "make its folder", errno, error);
@@ -92,14 +139,12 @@ static enum fcap_status write_bytes(struct fcap_objects *port, struct fcap_objec
 static void drop_temporary(struct objects_directory *directory, struct fcap_object_writer *writer)
 {
     int root;
-    const char *last;
     if (objects_root(directory, &root, NULL) != FCAP_OK) {
-        return; /* It is swept. */
+        remember_litter(directory, writer);
+        return;
     }
-    int folder = objects_folder(root, writer->name, OBJECTS_FOLDER_FIND, &last);
-    if (folder >= 0) {
-        (void)unlinkat(folder, writer->temporary, 0); /* What stays is swept. */
-        (void)close(folder);                          /* Only read. */
+    if (!unlink_temporary(root, writer->name, writer->temporary)) {
+        remember_litter(directory, writer);
     }
     (void)close(root); /* Only read. */
 }
@@ -469,6 +514,11 @@ void fcap_objects_directory_close(struct fcap_objects *port)
     }
     struct objects_directory *directory = objects_directory_of(port);
     FCAP_ASSERT(directory->locks == NULL);
+    while (directory->litter != NULL) { /* The next process sweeps. */
+        struct objects_litter *litter = directory->litter;
+        directory->litter = litter->next;
+        free(litter);
+    }
     (void)pthread_mutex_destroy(&directory->mutex); /* Nobody holds it. */
     free(directory->path);
     free(directory);

@@ -17,12 +17,20 @@ enum {
     OBJECTS_TEMPORARY_MAX = 32 /* bytes of the name of what is being written, with NUL */
 };
 
+/* What a writer could not take away with it, because the place was away. */
+struct objects_litter {
+    struct objects_litter *next;
+    char name[FCAP_OBJECT_NAME_MAX + 1]; /* of the object that it was to become */
+    char temporary[OBJECTS_TEMPORARY_MAX];
+};
+
 struct objects_directory {
     struct fcap_objects port; /* first */
     char *path;
     char id[OBJECTS_ID_DIGITS + 1]; /* of the mark at the opening; "": not read yet */
-    pthread_mutex_t mutex;          /* guards the list, and which file each lock holds */
+    pthread_mutex_t mutex;          /* guards the lists, and which file each lock holds */
     struct fcap_object_lock *locks;
+    struct objects_litter *litter;
 };
 
 static inline struct objects_directory *objects_directory_of(struct fcap_objects *port)

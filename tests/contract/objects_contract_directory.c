@@ -404,6 +404,29 @@ static void litter_is_swept(void **state)
     assert_int_equal(names_in(place, ".fcap-objects"), 1);
 }
 
+/* What a writer could not take away with it goes when the volume is back, without a sweep. */
+static void litter_of_a_volume_that_was_away(void **state)
+{
+    char away[310];
+    struct fcap_objects *objects = handles[0];
+    (void)state;
+    struct fcap_object_writer *writers[] = {begun(objects, "a/x"), begun(objects, "a/b/x"),
+                                            begun(objects, "x")};
+    (void)snprintf(away, sizeof away, "%s-away", place);
+    assert_int_equal(rename(place, away), 0);
+    objects->ops->abandon(objects, writers[0]);
+    assert_int_equal(objects->ops->finish(objects, writers[1], &error), FCAP_UNAVAILABLE);
+    assert_int_equal(objects->ops->begin(objects, "a/y", &writers[0], &error), FCAP_UNAVAILABLE);
+    assert_int_equal(rename(away, place), 0);
+    assert_int_equal(names_in(below("a"), ".new-"), 1);
+    assert_int_equal(names_in(below("a/b"), ".new-"), 1);
+    put(objects, "b/1"); /* The third one is at work still. */
+    assert_int_equal(names_in(below("a"), ".new-"), 0);
+    assert_int_equal(names_in(below("a/b"), ".new-"), 0);
+    assert_int_equal(names_in(place, ".new-"), 1);
+    assert_int_equal(objects->ops->finish(objects, writers[2], &error), FCAP_OK);
+}
+
 /* --- a lock whose file is gone --- */
 
 static void a_lost_lock_is_taken_anew(void **state)
@@ -482,6 +505,7 @@ int main(void)
         TEST(links_lead_nowhere),
         TEST(files_of_others_are_no_objects),
         TEST(litter_is_swept),
+        TEST(litter_of_a_volume_that_was_away),
         TEST(a_lost_lock_is_taken_anew),
         TEST(the_holder_in_the_file),
     };
