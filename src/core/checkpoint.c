@@ -261,6 +261,10 @@ static bool read_file(struct fcap_checkpoint *checkpoint, const struct field *fi
         !read_name(fields[3], false, file.object, sizeof file.object)) {
         return false;
     }
+    size_t count = checkpoint->file_count;
+    if (count > 0 && strcmp(file.name, checkpoint->files[count - 1].name) <= 0) {
+        return false; /* Two of one name would be two states. */
+    }
     fcap_checkpoint_add_file(checkpoint, &file);
     return true;
 }

@@ -279,6 +279,8 @@ static void test_small_and_large(void **state)
     memset(file.name, 'f', sizeof file.name - 1);
     memset(file.object, 'o', FCAP_OBJECT_NAME_MAX);
     for (size_t i = 0; i < 100; i++) {
+        file.name[61] = (char)('0' + i / 10);
+        file.name[62] = (char)('0' + i % 10);
         fcap_checkpoint_add_file(&checkpoint, &file);
     }
     struct fcap_checkpoint_segment segment = {.size = 1};
@@ -296,6 +298,10 @@ static void test_small_and_large(void **state)
     assert_int_equal(checkpoint.partition_count, 100);
     fcap_checkpoint_encode(&checkpoint, &buffer);
     assert_int_equal(decode(fcap_buffer_bytes(&buffer), NULL), FCAP_OK);
+    fcap_buffer_clear(&buffer);
+    fcap_checkpoint_add_file(&checkpoint, &file); /* A name twice. */
+    fcap_checkpoint_encode(&checkpoint, &buffer);
+    assert_int_equal(decode(fcap_buffer_bytes(&buffer), NULL), FCAP_CORRUPT);
     fcap_buffer_done(&buffer);
     fcap_checkpoint_done(&checkpoint);
 }
