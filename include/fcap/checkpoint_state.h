@@ -67,7 +67,8 @@ FCAP_MUST_USE enum fcap_status fcap_checkpoint_within(const char *directory, con
 FCAP_MUST_USE enum fcap_status fcap_checkpoint_remove_directory(const char *directory,
                                                                 struct fcap_error *error);
 
-/* RocksDB's. Borrows both; the settings are those with which it was opened. */
+/* RocksDB's. Borrows both; the settings are those with which it was opened, for writing: snapshots
+ * that are there are what a killed process has left, and go. */
 struct fcap_checkpoint_state_rocksdb {
     struct fcap_checkpoint_state state; /* first */
     struct fcap_store_rocksdb *db;

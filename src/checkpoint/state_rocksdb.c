@@ -104,6 +104,20 @@ static enum fcap_status state_partitions_of(struct fcap_checkpoint_state *state,
     return status;
 }
 
+/* What a process that was killed has left: its links would keep what the state drops from now on,
+ * until the next snapshot of that name, which may never be taken. */
+static void discard_left(const char *directory)
+{
+    static const char *const names[] = {"snapshot", "savepoint"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[4096];
+        struct fcap_error unused;
+        if (fcap_checkpoint_within(directory, names[i], path, &unused) == FCAP_OK) {
+            (void)!fcap_store_rocksdb_discard(path, &unused); /* The next snapshot tells why. */
+        }
+    }
+}
+
 void fcap_checkpoint_state_rocksdb_init(struct fcap_checkpoint_state_rocksdb *state,
                                         struct fcap_store_rocksdb *db,
                                         const struct fcap_store_settings *settings)
@@ -120,6 +134,7 @@ void fcap_checkpoint_state_rocksdb_init(struct fcap_checkpoint_state_rocksdb *st
     fcap_checkpoint_state_init(&state->state, &ops, settings->directory);
     state->db = db;
     state->settings = settings;
+    discard_left(settings->directory);
 }
 
 /* --- the place of a restore ------------------------------------------------------------------ */
