@@ -58,6 +58,7 @@ static enum fcap_status read_manifests(struct fcap_checkpointer *checkpointer,
         if (status == FCAP_CORRUPT || status == FCAP_LIMIT || status == FCAP_REFUSED) {
             checkpointer_tell(checkpointer, FCAP_CHECKPOINTER_WARN,
                               "checkpoints: a manifest is not used: %s", why.text);
+            checkpointer->has_unread = true;
             continue;
         }
         if (status != FCAP_OK) {

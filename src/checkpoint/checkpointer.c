@@ -36,6 +36,13 @@ bool checkpointer_is_final(enum fcap_status status)
     return status == FCAP_LOCKED || status == FCAP_FORMAT || status == FCAP_FOREIGN;
 }
 
+bool checkpointer_is_final_at_begin(const struct fcap_checkpointer *checkpointer,
+                                    enum fcap_status status)
+{
+    return checkpointer_is_final(status) &&
+           !(status == FCAP_LOCKED && checkpointer->object_lock == NULL);
+}
+
 void checkpointer_failed(struct fcap_checkpointer *checkpointer, struct checkpointer_tries *tries,
                          bool is_local, enum fcap_status status, const struct fcap_error *error)
 {
@@ -46,15 +53,16 @@ void checkpointer_failed(struct fcap_checkpointer *checkpointer, struct checkpoi
     metrics->failures_unavailable += !is_local && is_away;
     metrics->failures_no_space += !is_local && status == FCAP_NO_SPACE;
     metrics->failures_other += !is_local && !is_away && status != FCAP_NO_SPACE;
-    bool is_first = !tries->is_failing;
+    bool is_new = !tries->is_failing || tries->status != status;
     tries->is_failing = true;
+    tries->status = status;
     (void)pthread_mutex_unlock(&checkpointer->lock);
     tries->pause_ms = tries->pause_ms == 0 ? PAUSE_MS_MIN : tries->pause_ms * 2;
     if (tries->pause_ms > tries->pause_ms_max) {
         tries->pause_ms = tries->pause_ms_max;
     }
     tries->retry_at_ms = checkpointer_now_ms(checkpointer) + tries->pause_ms;
-    if (is_first) {
+    if (is_new) {
         checkpointer_tell(checkpointer, FCAP_CHECKPOINTER_WARN,
                           "checkpoints: %s: %s; counting goes on, and this is tried again",
                           fcap_status_text(status), error->text);
@@ -159,7 +167,7 @@ static enum fcap_status look_first(struct fcap_checkpointer *checkpointer, struc
         *error = why; /* The state itself failed. */
         return status;
     }
-    if (checkpointer_is_final(status)) {
+    if (checkpointer_is_final_at_begin(checkpointer, status)) {
         checkpointer_give_up(checkpointer, &why);
     } else if (status != FCAP_OK) {
         checkpointer_failed(checkpointer, &checkpointer->ship, false, status, &why);
@@ -198,6 +206,7 @@ enum fcap_status fcap_checkpointer_open(const struct fcap_checkpointer_settings 
     checkpointer->snapshot_due_ms = now_ms + settings->materialization_interval_ms;
     checkpointer->ship.pause_ms_max = PAUSE_MS_MAX;
     checkpointer->materialize.pause_ms_max = settings->materialization_interval_ms;
+    checkpointer->cut.pause_ms_max = settings->materialization_interval_ms;
     checkpointer->is_alive = true;
     state->ops->position(state, &checkpointer->start);
     enum fcap_status status = look_first(checkpointer, error);
@@ -234,6 +243,7 @@ void fcap_checkpointer_close(struct fcap_checkpointer *checkpointer)
     checkpointer_drop_snapshot(checkpointer);
     checkpointer->objects->ops->unlock(checkpointer->objects, checkpointer->object_lock);
     checkpointer_drop_queue(checkpointer);
+    checkpointer_end_record(checkpointer, 0, NULL);
     checkpointer_generations_done(checkpointer);
     fcap_checkpoint_done(&checkpointer->sent);
     fcap_checkpoint_done(&checkpointer->told);
@@ -265,8 +275,9 @@ void fcap_checkpointer_metrics(struct fcap_checkpointer *checkpointer,
     *ret_metrics = checkpointer->metrics;
     ret_metrics->age_ms = since(now_ms, checkpointer->complete_ms);
     ret_metrics->snapshot_age_ms = since(now_ms, checkpointer->snapshot_ms);
-    ret_metrics->snapshot_running =
-        checkpointer->in_snapshot || checkpointer->phase != CHECKPOINTER_IDLE;
+    ret_metrics->snapshot_running = checkpointer->in_snapshot ||
+                                    checkpointer->phase == CHECKPOINTER_SENDING ||
+                                    checkpointer->phase == CHECKPOINTER_SWITCHING;
     ret_metrics->materialization_behind =
         ret_metrics->snapshot_age_ms >
         2 * (uint64_t)checkpointer->settings.materialization_interval_ms;
@@ -276,7 +287,8 @@ void fcap_checkpointer_metrics(struct fcap_checkpointer *checkpointer,
         ret_metrics->changelog_bytes += checkpointer->tip.segments[i].size;
     }
     ret_metrics->queue_bytes = checkpointer->queue_bytes;
-    ret_metrics->failing = checkpointer->ship.is_failing || checkpointer->materialize.is_failing;
+    ret_metrics->failing = checkpointer->ship.is_failing || checkpointer->materialize.is_failing ||
+                           checkpointer->cut.is_failing;
     (void)pthread_mutex_unlock(&checkpointer->lock);
 }
 

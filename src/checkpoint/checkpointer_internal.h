@@ -16,8 +16,12 @@
 #include "fcap/assert.h"
 #include "fcap/checkpointer.h"
 
-/* Manifests that are kept of one snapshot; the newest ones. */
+/* Manifests that are kept of one snapshot; the newest ones. So many more may wait to be removed. */
 #define CHECKPOINTER_MANIFESTS_MAX 64
+
+/* A manifest names every segment, so without snapshots it grows. From one to the next there is at
+ * least so much time for each: a checkpoint goes on to cost what changed. */
+#define CHECKPOINTER_SEGMENT_PAUSE_MS 1
 
 /* What a batch says about one partition. */
 struct checkpointer_change {
@@ -35,6 +39,14 @@ struct checkpointer_frame {
     size_t change_count;
 };
 
+/* What a batch changed while a snapshot was taken. */
+struct checkpointer_record {
+    uint64_t sequence;
+    int64_t written_ms;
+    struct checkpointer_change *changes;
+    size_t change_count;
+};
+
 /* A snapshot that is kept. */
 struct checkpointer_generation {
     struct fcap_checkpoint newest;                /* its newest manifest */
@@ -44,8 +56,9 @@ struct checkpointer_generation {
 
 /* How an actor's tries go. */
 struct checkpointer_tries {
-    int64_t retry_at_ms; /* nothing is tried before; 0: now */
-    int64_t pause_ms;    /* before the next try after a failure */
+    enum fcap_status status; /* of the last failure that was told */
+    int64_t retry_at_ms;     /* nothing is tried before; 0: now */
+    int64_t pause_ms;        /* before the next try after a failure */
     int64_t pause_ms_max;
     bool is_failing;
 };
@@ -91,7 +104,8 @@ struct fcap_checkpointer {
     struct fcap_checkpoint sent;     /* files that were sent and stand in no manifest yet */
     struct object_list doomed;       /* to be removed */
     size_t doomed_next;
-    bool wants_cut;
+    struct checkpointer_tries cut;
+    bool has_list;           /* `doomed` has been found out for the cut that goes on */
     uint64_t snapshot_bytes; /* sent for the pending one */
 
     pthread_mutex_t lock;
@@ -105,7 +119,9 @@ struct fcap_checkpointer {
     size_t running;
     bool stopping;
     int64_t stop_deadline_ms;
-    bool in_snapshot;
+    bool in_snapshot;        /* the store is in use */
+    bool wants_cut;          /* there may be something that nobody needs */
+    bool has_unread;         /* not all manifests could be read: what they need is not known */
     uint64_t sending_serial; /* which snapshot is being sent */
     bool is_begun;           /* what is kept has been looked at */
     bool has_given_up;
@@ -115,11 +131,14 @@ struct fcap_checkpointer {
     struct checkpointer_frame *queue_first;
     struct checkpointer_frame *queue_last;
     size_t queue_bytes;
-    uint64_t last_queued;        /* 0: any batch may come next */
-    uint64_t last_told;          /* newest batch */
-    struct fcap_checkpoint told; /* the partitions as of that batch */
-    bool is_alive;               /* the run goes on with the next batch */
-    bool is_holding;             /* a snapshot is being taken: the queue is not emptied */
+    uint64_t last_queued;                /* 0: any batch may come next */
+    uint64_t last_told;                  /* newest batch */
+    struct fcap_checkpoint told;         /* the partitions as of that batch */
+    bool is_alive;                       /* the run goes on with the next batch */
+    bool is_recording;                   /* a snapshot is being taken: changes are recorded, too */
+    struct checkpointer_record *records; /* by number */
+    size_t record_count;
+    size_t record_capacity;
 
     struct fcap_checkpoint_segment segment; /* the open one; first 0: none */
     struct fcap_checkpoint shipped; /* partitions, and sequence, as of what left the queue */
@@ -128,10 +147,11 @@ struct fcap_checkpointer {
     bool is_pending;
     struct checkpointer_generation *generations; /* oldest first */
     size_t generation_count;
-    uint64_t number_trying;    /* of the manifest being written */
-    int64_t complete_ms;       /* monotonic: what a restore would give is as of then */
+    const struct fcap_checkpoint *trying; /* whose manifest is being written; NULL: none is */
+    int64_t complete_ms;                  /* monotonic: what a restore would give is as of then */
     int64_t snapshot_ms;       /* monotonic: when the newest complete snapshot was taken */
     int64_t snapshot_taken_ms; /* the same of the pending one */
+    size_t manifests_needless; /* that are there still, of those that are not kept any more */
     struct fcap_checkpoint_metrics metrics;
 };
 
@@ -150,6 +170,10 @@ void checkpointer_succeeded(struct fcap_checkpointer *checkpointer,
 void checkpointer_give_up(struct fcap_checkpointer *checkpointer, const struct fcap_error *error);
 /* LOCKED, FORMAT and FOREIGN do not heal. */
 bool checkpointer_is_final(enum fcap_status status);
+/* The same of the first look. Whose lock could not be had may be gone soon: a server of files keeps
+ * it for a while for a machine that is lost. So it is tried again. */
+bool checkpointer_is_final_at_begin(const struct fcap_checkpointer *checkpointer,
+                                    enum fcap_status status);
 void checkpointer_wake_ship(struct fcap_checkpointer *checkpointer);
 void checkpointer_wake_materialize(struct fcap_checkpointer *checkpointer);
 void checkpointer_copy_partitions(struct fcap_checkpoint *to, const struct fcap_checkpoint *from);
@@ -167,8 +191,16 @@ void checkpointer_frame_free(struct checkpointer_frame *frame);
 void checkpointer_drop_queue(struct fcap_checkpointer *checkpointer);
 /* A hole: nothing joins on what is kept until a snapshot has been taken. */
 void checkpointer_break(struct fcap_checkpointer *checkpointer);
-/* From now on batches are queued again; none was since the hole. */
+/* True when a run that ended with a hole is all shipped, or lost: another one may begin. */
+bool checkpointer_is_closed(const struct fcap_checkpointer *checkpointer);
+/* From now on batches are queued again; none was since the hole. It is closed. */
 void checkpointer_revive(struct fcap_checkpointer *checkpointer);
+/* From now on changes are recorded; `ret_checkpoint` gets how far the partitions are. */
+void checkpointer_record(struct fcap_checkpointer *checkpointer,
+                         struct fcap_checkpoint *ret_checkpoint);
+/* Applies what was recorded up to this batch, and ends it. */
+void checkpointer_end_record(struct fcap_checkpointer *checkpointer, uint64_t sequence,
+                             struct fcap_checkpoint *checkpoint);
 /* True when the newest snapshot and the run make up the state. */
 bool checkpointer_is_joined(const struct fcap_checkpointer *checkpointer);
 
@@ -211,6 +243,8 @@ const struct fcap_checkpoint_file *checkpointer_kept(const struct fcap_checkpoin
 
 /* --- cut.c --- */
 
+/* False: what is needed is not known yet. With the lock held. */
+bool checkpointer_may_cut(const struct fcap_checkpointer *checkpointer);
 /* Finds out what is needed no more, into `doomed`. */
 enum fcap_status checkpointer_cut_list(struct fcap_checkpointer *checkpointer,
                                        struct fcap_error *error);

@@ -32,11 +32,13 @@ static void keep_all(const struct fcap_checkpointer *checkpointer, struct object
     }
     keep(kept, &checkpointer->tip);
     keep(kept, &checkpointer->pending);
+    keep(kept, &checkpointer->sent);
     if (checkpointer->segment.first > 0) {
         object_list_add(kept, checkpointer->segment.object, 0);
     }
-    if (checkpointer->number_trying > 0) {
-        keep_manifest(kept, checkpointer->prefix, checkpointer->number_trying);
+    if (checkpointer->trying != NULL) {
+        keep(kept, checkpointer->trying);
+        keep_manifest(kept, checkpointer->prefix, checkpointer->trying->number);
     }
 }
 
@@ -45,6 +47,13 @@ static bool is_manifest(const char *name)
     size_t prefix_size = 0;
     uint64_t number = 0;
     return fcap_checkpoint_is_manifest(name, &prefix_size, &number);
+}
+
+/* A snapshot that was completed is one from which everything can be restored; before there is one,
+ * nothing goes that a manifest may need which could not be read. */
+bool checkpointer_may_cut(const struct fcap_checkpointer *checkpointer)
+{
+    return checkpointer->metrics.snapshots > 0 || !checkpointer->has_unread;
 }
 
 enum fcap_status checkpointer_cut_list(struct fcap_checkpointer *checkpointer,
@@ -58,6 +67,7 @@ enum fcap_status checkpointer_cut_list(struct fcap_checkpointer *checkpointer,
         object_list_fill(&all, checkpointer->objects, checkpointer->prefix, error);
     (void)pthread_mutex_lock(&checkpointer->lock);
     keep_all(checkpointer, &kept);
+    checkpointer->manifests_needless = 0;
     (void)pthread_mutex_unlock(&checkpointer->lock);
     object_list_sort(&kept);
     /* First the manifests: so none is ever left that names what is gone. */

@@ -95,6 +95,10 @@ void checkpointer_add(struct fcap_checkpointer *checkpointer, struct fcap_checkp
         newest->number_count--;
         memmove(&newest->numbers[0], &newest->numbers[1],
                 newest->number_count * sizeof newest->numbers[0]);
+        if (++checkpointer->manifests_needless >= CHECKPOINTER_MANIFESTS_MAX) {
+            checkpointer->wants_cut = true; /* Whether or not a snapshot is ever complete. */
+            checkpointer_wake_materialize(checkpointer);
+        }
     }
     newest->numbers[newest->number_count++] = checkpoint->number;
     fcap_checkpoint_done(&newest->newest);

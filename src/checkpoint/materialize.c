@@ -23,6 +23,9 @@ static void start_over(struct fcap_checkpointer *checkpointer, enum fcap_status 
 {
     checkpointer_drop_snapshot(checkpointer);
     (void)pthread_mutex_lock(&checkpointer->lock);
+    /* What was sent and has left the state since would fill the place for good. */
+    checkpointer->wants_cut =
+        checkpointer->wants_cut || checkpointer->phase == CHECKPOINTER_SENDING;
     checkpointer->phase = CHECKPOINTER_IDLE;
     if (!checkpointer->is_pending) {
         fcap_checkpoint_done(&checkpointer->pending);
@@ -48,9 +51,8 @@ static enum need look(struct fcap_checkpointer *checkpointer, int64_t now_ms)
     if (!checkpointer->is_begun || checkpointer->has_given_up) {
         need = NEED_TO_WAIT;
     } else if (!checkpointer_is_joined(checkpointer)) {
-        bool is_closed = checkpointer->is_alive ||
-                         (checkpointer->queue_first == NULL && checkpointer->segment.first == 0);
-        need = !is_closed                            ? NEED_TO_WAIT
+        bool may_begin = checkpointer->is_alive || checkpointer_is_closed(checkpointer);
+        need = !may_begin                            ? NEED_TO_WAIT
                : now_ms < checkpointer->rested_at_ms ? NEED_A_PAUSE
                                                      : NEED_SNAPSHOT;
     } else if (now_ms >= checkpointer->snapshot_due_ms) {
@@ -66,18 +68,11 @@ static enum need look(struct fcap_checkpointer *checkpointer, int64_t now_ms)
     return need;
 }
 
-/* How far the partitions are at the snapshot: what has left the queue, and what has not. (At least
- * so far, if the queue was too small for what came while it was taken.) */
+/* The snapshot's manifest, but for its files. With the lock held. */
 static void describe(struct fcap_checkpointer *checkpointer, uint64_t sequence)
 {
     struct fcap_checkpoint *pending = &checkpointer->pending;
     struct fcap_clock *clock = checkpointer->settings.clock;
-    (void)pthread_mutex_lock(&checkpointer->lock);
-    checkpointer_copy(pending, &checkpointer->shipped);
-    for (const struct checkpointer_frame *frame = checkpointer->queue_first;
-         frame != NULL && frame->sequence <= sequence; frame = frame->next) {
-        checkpointer_apply(pending, frame);
-    }
     pending->sequence = sequence;
     pending->lineage = checkpointer->start.lineage;
     pending->snapshot_sequence = sequence;
@@ -86,41 +81,56 @@ static void describe(struct fcap_checkpointer *checkpointer, uint64_t sequence)
                    checkpointer->settings.profile); /* Their lengths are checked. */
     (void)snprintf(pending->instance, sizeof pending->instance, "%s",
                    checkpointer->settings.instance);
-    (void)pthread_mutex_unlock(&checkpointer->lock);
 }
 
-/* Takes the snapshot. While that lasts the queue is not emptied, so that what the partitions are
- * like at its last batch can be told. */
+/* STOPPED: it is ending. BUSY: a hole came since it was decided, and its run is not closed yet. */
+static enum fcap_status begin_taking(struct fcap_checkpointer *checkpointer, int64_t now_ms)
+{
+    enum fcap_status status = FCAP_OK;
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    if (checkpointer->stopping || checkpointer->has_given_up) {
+        status = FCAP_STOPPED;
+    } else if (!checkpointer->is_alive && !checkpointer_is_closed(checkpointer)) {
+        status = FCAP_BUSY;
+    } else {
+        if (!checkpointer->is_alive) {
+            checkpointer_revive(checkpointer);
+        }
+        checkpointer->in_snapshot = true;
+        checkpointer->snapshot_taken_ms = now_ms;
+        checkpointer_record(checkpointer, &checkpointer->pending);
+    }
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    return status;
+}
+
+/* Takes the snapshot. What batches say about partitions meanwhile is recorded, so that it can be
+ * told what these are like at its last batch, whatever becomes of the batches. */
 static enum fcap_status take(struct fcap_checkpointer *checkpointer, struct fcap_error *error)
 {
     uint64_t sequence = 0;
-    int64_t now_ms = checkpointer_now_ms(checkpointer);
-    (void)pthread_mutex_lock(&checkpointer->lock);
-    if (checkpointer->stopping) {
-        (void)pthread_mutex_unlock(&checkpointer->lock);
-        return FCAP_STOPPED;
+    enum fcap_status status = begin_taking(checkpointer, checkpointer_now_ms(checkpointer));
+    if (status != FCAP_OK) {
+        return status;
     }
-    if (!checkpointer->is_alive) {
-        checkpointer_revive(checkpointer);
-    }
-    checkpointer->is_holding = true;
-    checkpointer->in_snapshot = true;
-    checkpointer->snapshot_taken_ms = now_ms;
-    (void)pthread_mutex_unlock(&checkpointer->lock);
-    enum fcap_status status = fcap_checkpoint_state_snapshot(
-        checkpointer->state, "snapshot", checkpointer->snapshot_directory, &sequence, error);
+    status = fcap_checkpoint_state_snapshot(checkpointer->state, "snapshot",
+                                            checkpointer->snapshot_directory, &sequence, error);
     FCAP_POINT(checkpoint_snapshot);
-    if (status == FCAP_OK) {
-        checkpointer->has_snapshot_directory = true;
-        describe(checkpointer, sequence);
-    }
+    checkpointer->has_snapshot_directory = status == FCAP_OK;
     (void)pthread_mutex_lock(&checkpointer->lock);
-    checkpointer->is_holding = false;
-    checkpointer->in_snapshot = false;
-    checkpointer_wake_ship(checkpointer);
-    (void)pthread_cond_broadcast(&checkpointer->thread_ended); /* stop() may wait for it. */
+    checkpointer_end_record(checkpointer, sequence, &checkpointer->pending);
+    describe(checkpointer, sequence);
     (void)pthread_mutex_unlock(&checkpointer->lock);
     return status;
+}
+
+/* The store is needed no more. */
+static void leave_store(struct fcap_checkpointer *checkpointer)
+{
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    checkpointer->in_snapshot = false;
+    (void)pthread_cond_broadcast(&checkpointer->thread_ended); /* stop() may wait for it. */
+    (void)pthread_mutex_unlock(&checkpointer->lock);
 }
 
 /* --- sending --------------------------------------------------------------------------------- */
@@ -132,12 +142,28 @@ static bool may_be_kept(const char *name)
     return end != NULL && (strcmp(end, ".sst") == 0 || strcmp(end, ".blob") == 0);
 }
 
+/* What was sent and is not in the state any more is needed no more. */
+static void forget_sent(struct fcap_checkpointer *checkpointer)
+{
+    struct fcap_checkpoint *sent = &checkpointer->sent;
+    size_t left = 0;
+    for (size_t i = 0; i < sent->file_count; i++) {
+        if (transfer_find(&checkpointer->transfer, sent->files[i].name) != NULL) {
+            sent->files[left++] = sent->files[i];
+        }
+    }
+    sent->file_count = left;
+}
+
 static enum fcap_status plan(struct fcap_checkpointer *checkpointer,
                              const struct object_list *listed, struct fcap_error *error)
 {
     struct transfer *transfer = &checkpointer->transfer;
     transfer_clear(transfer, checkpointer->snapshot_directory);
     enum fcap_status status = transfer_read_directory(transfer, error);
+    if (status == FCAP_OK) {
+        forget_sent(checkpointer);
+    }
     (void)pthread_mutex_lock(&checkpointer->lock);
     for (size_t i = 0; i < transfer->job_count && status == FCAP_OK; i++) {
         struct transfer_job *job = &transfer->jobs[i];
@@ -158,6 +184,7 @@ static enum fcap_status plan(struct fcap_checkpointer *checkpointer,
                                         job->file.object); /* Gives its argument. */
     }
     if (status == FCAP_OK) {
+        transfer_begin(transfer);
         checkpointer->phase = CHECKPOINTER_SENDING;
         checkpointer->sending_serial++;
     }
@@ -180,8 +207,9 @@ static void begin_snapshot(struct fcap_checkpointer *checkpointer)
     if (status == FCAP_OK) {
         status = plan(checkpointer, &listed, &error);
     }
+    leave_store(checkpointer);
     object_list_done(&listed);
-    if (status != FCAP_OK) {
+    if (status != FCAP_OK && status != FCAP_BUSY) {
         start_over(checkpointer, status, is_local, &error);
     }
 }
@@ -248,6 +276,7 @@ static int64_t await_switch(struct fcap_checkpointer *checkpointer, int64_t now_
         metrics->snapshot_duration_ms = (uint64_t)(now_ms - taken_ms);
         metrics->snapshot_bytes = checkpointer->snapshot_bytes;
         checkpointer->phase = CHECKPOINTER_CUTTING;
+        checkpointer->wants_cut = true;
         checkpointer->snapshot_due_ms =
             taken_ms + checkpointer->settings.materialization_interval_ms;
     }
@@ -256,13 +285,12 @@ static int64_t await_switch(struct fcap_checkpointer *checkpointer, int64_t now_
         return INT64_MAX; /* The shipper wakes. */
     }
     fcap_checkpoint_done(&checkpointer->sent); /* The manifest names them, or nobody. */
-    checkpointer->wants_cut = true;
     checkpointer->rested_at_ms = now_ms + checkpointer->settings.min_pause_ms;
     checkpointer_succeeded(checkpointer, &checkpointer->materialize);
     return now_ms;
 }
 
-/* Removes one object. What a cut that fails leaves is found by the one after the next snapshot. */
+/* A step of a cut: finds out what goes, or removes one object. One that fails comes again. */
 static int64_t cut(struct fcap_checkpointer *checkpointer, int64_t now_ms)
 {
     struct fcap_objects *objects = checkpointer->objects;
@@ -270,9 +298,9 @@ static int64_t cut(struct fcap_checkpointer *checkpointer, int64_t now_ms)
     struct fcap_error error = {""};
     enum fcap_status status = FCAP_OK;
     bool removed = false;
-    if (checkpointer->wants_cut) {
+    if (!checkpointer->has_list) {
         status = checkpointer_cut_list(checkpointer, &error);
-        checkpointer->wants_cut = false;
+        checkpointer->has_list = status == FCAP_OK;
         checkpointer->doomed_next = 0;
     } else if (checkpointer->doomed_next < doomed->count) {
         const char *name = doomed->entries[checkpointer->doomed_next].name;
@@ -281,29 +309,58 @@ static int64_t cut(struct fcap_checkpointer *checkpointer, int64_t now_ms)
         removed = status == FCAP_OK;
         checkpointer->doomed_next += removed;
     }
-    bool is_over = checkpointer->doomed_next == doomed->count;
+    bool is_over = status == FCAP_OK && checkpointer->doomed_next == doomed->count;
     (void)pthread_mutex_lock(&checkpointer->lock);
     checkpointer->metrics.objects_removed += removed;
     if (is_over || status != FCAP_OK) {
         checkpointer->phase = CHECKPOINTER_IDLE;
+        checkpointer->wants_cut = !is_over;
     }
     (void)pthread_mutex_unlock(&checkpointer->lock);
     if (status != FCAP_OK) {
-        checkpointer_failed(checkpointer, &checkpointer->materialize, false, status, &error);
+        checkpointer->has_list = false;
+        checkpointer_failed(checkpointer, &checkpointer->cut, false, status, &error);
+    } else if (is_over) {
+        checkpointer->has_list = false;
+        checkpointer_succeeded(checkpointer, &checkpointer->cut);
     }
     return now_ms;
 }
 
+/* Does a cut come now? It makes room, so it comes before a snapshot; but a place in which nothing
+ * can be removed is used all the same. Else *ret_due_ms tells when; INT64_MAX: when somebody wants
+ * it. */
+static bool begins_cut(struct fcap_checkpointer *checkpointer, int64_t now_ms, int64_t *ret_due_ms)
+{
+    *ret_due_ms = INT64_MAX;
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    bool is_wanted = checkpointer->wants_cut && checkpointer->is_begun &&
+                     !checkpointer->has_given_up && checkpointer_may_cut(checkpointer);
+    bool begins = is_wanted && now_ms >= checkpointer->cut.retry_at_ms;
+    if (begins) {
+        checkpointer->phase = CHECKPOINTER_CUTTING;
+    } else if (is_wanted) {
+        *ret_due_ms = checkpointer->cut.retry_at_ms;
+    }
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    return begins;
+}
+
 static int64_t idle(struct fcap_checkpointer *checkpointer, int64_t now_ms)
 {
+    int64_t cut_due_ms;
     enum need need = look(checkpointer, now_ms);
+    if (begins_cut(checkpointer, now_ms, &cut_due_ms)) {
+        return now_ms;
+    }
     if (need == NEED_SNAPSHOT) {
         begin_snapshot(checkpointer);
         return now_ms;
     }
-    return need == NEED_TO_WAIT   ? INT64_MAX
-           : need == NEED_A_PAUSE ? checkpointer->rested_at_ms
-                                  : checkpointer->snapshot_due_ms;
+    int64_t due_ms = need == NEED_TO_WAIT   ? INT64_MAX
+                     : need == NEED_A_PAUSE ? checkpointer->rested_at_ms
+                                            : checkpointer->snapshot_due_ms;
+    return cut_due_ms < due_ms ? cut_due_ms : due_ms;
 }
 
 int64_t checkpointer_materialize(struct fcap_checkpointer *checkpointer)

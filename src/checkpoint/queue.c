@@ -22,16 +22,21 @@ static void drop_partition(struct fcap_checkpoint *from, int32_t partition)
     }
 }
 
-void checkpointer_apply(struct fcap_checkpoint *to, const struct checkpointer_frame *frame)
+static void apply(struct fcap_checkpoint *to, const struct checkpointer_change *changes,
+                  size_t count)
 {
-    for (size_t i = 0; i < frame->change_count; i++) {
-        const struct checkpointer_change *change = &frame->changes[i];
-        if (change->is_removed) {
-            drop_partition(to, change->partition.partition);
+    for (size_t i = 0; i < count; i++) {
+        if (changes[i].is_removed) {
+            drop_partition(to, changes[i].partition.partition);
         } else {
-            fcap_checkpoint_set_partition(to, &change->partition);
+            fcap_checkpoint_set_partition(to, &changes[i].partition);
         }
     }
+}
+
+void checkpointer_apply(struct fcap_checkpoint *to, const struct checkpointer_frame *frame)
+{
+    apply(to, frame->changes, frame->change_count);
     to->sequence = frame->sequence;
     to->written_ms = frame->written_ms;
 }
@@ -93,6 +98,53 @@ static void find_changes(struct checkpointer_frame *frame, const struct fcap_bat
     fcap_buffer_done(&key);
 }
 
+/* --- what changes while a snapshot is taken -------------------------------------------------- */
+
+void checkpointer_record(struct fcap_checkpointer *checkpointer,
+                         struct fcap_checkpoint *ret_checkpoint)
+{
+    checkpointer_copy(ret_checkpoint, &checkpointer->told);
+    checkpointer->is_recording = true;
+}
+
+static void record(struct fcap_checkpointer *checkpointer, const struct checkpointer_frame *frame)
+{
+    if (!checkpointer->is_recording) {
+        return;
+    }
+    if (checkpointer->record_count == checkpointer->record_capacity) {
+        checkpointer->record_capacity = checkpointer->record_capacity * 2 + 64;
+        checkpointer->records = realloc(checkpointer->records, checkpointer->record_capacity *
+                                                                   sizeof checkpointer->records[0]);
+        FCAP_ASSERT(checkpointer->records != NULL);
+    }
+    struct checkpointer_record *own = &checkpointer->records[checkpointer->record_count++];
+    const size_t size = frame->change_count * sizeof frame->changes[0];
+    *own = (struct checkpointer_record){.sequence = frame->sequence,
+                                        .written_ms = frame->written_ms,
+                                        .changes = malloc(size + 1),
+                                        .change_count = frame->change_count};
+    FCAP_ASSERT(own->changes != NULL);
+    memcpy(own->changes, frame->changes, size);
+}
+
+void checkpointer_end_record(struct fcap_checkpointer *checkpointer, uint64_t sequence,
+                             struct fcap_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpointer->record_count; i++) {
+        struct checkpointer_record *own = &checkpointer->records[i];
+        if (own->sequence <= sequence) {
+            apply(checkpoint, own->changes, own->change_count);
+            checkpoint->written_ms = own->written_ms;
+        }
+        free(own->changes);
+    }
+    free(checkpointer->records);
+    checkpointer->records = NULL;
+    checkpointer->record_count = checkpointer->record_capacity = 0;
+    checkpointer->is_recording = false;
+}
+
 /* --- the queue ------------------------------------------------------------------------------- */
 
 void checkpointer_frame_free(struct checkpointer_frame *frame)
@@ -137,9 +189,14 @@ void checkpointer_break(struct fcap_checkpointer *checkpointer)
     }
 }
 
+bool checkpointer_is_closed(const struct fcap_checkpointer *checkpointer)
+{
+    return checkpointer->queue_first == NULL && checkpointer->segment.first == 0;
+}
+
 void checkpointer_revive(struct fcap_checkpointer *checkpointer)
 {
-    FCAP_ASSERT(!checkpointer->is_alive && checkpointer->queue_first == NULL);
+    FCAP_ASSERT(!checkpointer->is_alive && checkpointer_is_closed(checkpointer));
     fcap_checkpoint_done(&checkpointer->tip);
     checkpointer_copy_partitions(&checkpointer->shipped, &checkpointer->told);
     checkpointer->shipped.sequence = checkpointer->told.sequence;
@@ -198,6 +255,7 @@ void checkpointer_told(void *context, uint64_t sequence, int64_t written_ms,
     (void)pthread_mutex_lock(&checkpointer->lock);
     checkpointer->last_told = sequence;
     checkpointer_apply(&checkpointer->told, frame);
+    record(checkpointer, frame);
     if (checkpointer->is_alive && is_frame && fits(checkpointer, frame)) {
         checkpointer->queue_bytes += frame->bytes.size;
         checkpointer->last_queued = sequence;

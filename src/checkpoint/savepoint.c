@@ -161,6 +161,7 @@ static enum fcap_status send_files(struct savepoint *savepoint, struct fcap_erro
                                         job->file.object); /* Gives its argument. */
     }
     if (status == FCAP_OK) {
+        transfer_begin(&transfer);
         status = send_all(savepoint, &transfer, error);
     }
     for (size_t i = 0; i < transfer.job_count; i++) { /* What was made is known, well or not. */

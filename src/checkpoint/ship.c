@@ -9,12 +9,17 @@
 
 /* --- segments -------------------------------------------------------------------------------- */
 
-void checkpointer_abandon_segment(struct fcap_checkpointer *checkpointer)
+static void drop_writer(struct fcap_checkpointer *checkpointer)
 {
     struct fcap_objects *objects = checkpointer->objects;
     objects->ops->abandon(objects, checkpointer->writer);
     checkpointer->writer = NULL;
     (void)fcap_checkpoint_hash_end(&checkpointer->hash); /* Frees it. */
+}
+
+void checkpointer_abandon_segment(struct fcap_checkpointer *checkpointer)
+{
+    drop_writer(checkpointer);
     (void)pthread_mutex_lock(&checkpointer->lock);
     checkpointer->segment = (struct fcap_checkpoint_segment){0};
     checkpointer_wake_materialize(checkpointer); /* It may wait for that. */
@@ -58,14 +63,17 @@ static enum fcap_status open_segment(struct fcap_checkpointer *checkpointer,
 static void lose_segment(struct fcap_checkpointer *checkpointer, enum fcap_status status,
                          const struct fcap_error *error)
 {
-    checkpointer_abandon_segment(checkpointer);
     if (checkpointer_is_final(status)) {
         checkpointer_give_up(checkpointer, error);
         return;
     }
+    drop_writer(checkpointer);
+    /* All at once: whoever sees the segment gone must see the run closed, not half of it. */
     (void)pthread_mutex_lock(&checkpointer->lock);
     checkpointer_break(checkpointer);
     checkpointer_drop_queue(checkpointer);
+    checkpointer->segment = (struct fcap_checkpoint_segment){0};
+    checkpointer_wake_materialize(checkpointer); /* It may wait for that. */
     (void)pthread_mutex_unlock(&checkpointer->lock);
     checkpointer_failed(checkpointer, &checkpointer->ship, false, status, error);
 }
@@ -74,8 +82,7 @@ static void lose_segment(struct fcap_checkpointer *checkpointer, enum fcap_statu
 static struct checkpointer_frame *take_frame(struct fcap_checkpointer *checkpointer)
 {
     (void)pthread_mutex_lock(&checkpointer->lock);
-    struct checkpointer_frame *frame =
-        checkpointer->is_holding ? NULL : checkpointer_take(checkpointer);
+    struct checkpointer_frame *frame = checkpointer_take(checkpointer);
     if (frame != NULL) {
         checkpointer_apply(&checkpointer->shipped, frame);
         struct fcap_checkpoint_segment *segment = &checkpointer->segment;
@@ -159,7 +166,11 @@ static enum fcap_status write_manifest(struct fcap_checkpointer *checkpointer,
     char name[FCAP_OBJECT_NAME_MAX + 1];
     (void)fcap_checkpoint_manifest_name(checkpointer->prefix, checkpoint->number, name);
     fcap_checkpoint_encode(checkpoint, &bytes);
-    enum fcap_status status = objects->ops->begin(objects, name, &writer, error);
+    enum fcap_status status =
+        bytes.size <= OBJECT_MANIFEST_MAX /* Nobody would read it. */
+            ? objects->ops->begin(objects, name, &writer, error)
+            : fcap_error_set(error, FCAP_LIMIT, "%s: it would be larger than %zu bytes", name,
+                             OBJECT_MANIFEST_MAX);
     if (status == FCAP_OK) {
         status = objects->ops->write(objects, writer, fcap_buffer_bytes(&bytes), error);
         if (status == FCAP_OK) {
@@ -200,7 +211,7 @@ static void complete(struct fcap_checkpointer *checkpointer, struct fcap_checkpo
         checkpointer->is_pending = false;
         checkpointer_wake_materialize(checkpointer);
     }
-    checkpointer->number_trying = 0;
+    checkpointer->trying = NULL;
     checkpointer_add(checkpointer, checkpoint);
     (void)pthread_mutex_unlock(&checkpointer->lock);
     checkpointer->bytes_shipped = 0;
@@ -220,19 +231,27 @@ static bool make_manifest(struct fcap_checkpointer *checkpointer)
         newest->newest.sequence >= checkpointer->limit) {
         checkpointer->complete_ms = checkpointer->started_ms; /* Nothing has changed since. */
     }
-    checkpointer->number_trying = is_new ? checkpointer->number_next : 0;
+    if (is_new) {
+        checkpoint.number = checkpointer->number_next++; /* A failed one may be there after all. */
+        checkpoint.made_ms = clock->wall_ms(clock);
+        checkpointer->trying = &checkpoint;
+    }
     (void)pthread_mutex_unlock(&checkpointer->lock);
     if (!is_new) {
         return true;
     }
-    checkpoint.number = checkpointer->number_next++; /* One that failed may be there after all. */
-    checkpoint.made_ms = clock->wall_ms(clock);
     enum fcap_status status = write_manifest(checkpointer, &checkpoint, &error);
     if (status == FCAP_OK) {
         complete(checkpointer, &checkpoint, has_snapshot);
         checkpointer_succeeded(checkpointer, &checkpointer->ship);
         return true;
     }
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    checkpointer->trying = NULL;
+    if (status == FCAP_LIMIT) {
+        checkpointer_break(checkpointer); /* Only a snapshot makes it smaller. */
+    }
+    (void)pthread_mutex_unlock(&checkpointer->lock);
     fcap_checkpoint_done(&checkpoint);
     if (checkpointer_is_final(status)) {
         checkpointer_give_up(checkpointer, &error);
@@ -250,7 +269,7 @@ static void look_at_what_is_kept(struct fcap_checkpointer *checkpointer)
     enum fcap_status status = checkpointer_begin(checkpointer, &error);
     if (status == FCAP_OK) {
         checkpointer_succeeded(checkpointer, &checkpointer->ship);
-    } else if (checkpointer_is_final(status)) {
+    } else if (checkpointer_is_final_at_begin(checkpointer, status)) {
         checkpointer_give_up(checkpointer, &error);
     } else {
         checkpointer_failed(checkpointer, &checkpointer->ship, false, status, &error);
@@ -287,6 +306,19 @@ static bool is_drained(struct fcap_checkpointer *checkpointer)
     return is_drained;
 }
 
+static void set_due(struct fcap_checkpointer *checkpointer, int64_t started_ms, int64_t now_ms)
+{
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    const size_t segments = checkpointer->tip.segment_count;
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    const int64_t least_ms = (int64_t)segments * CHECKPOINTER_SEGMENT_PAUSE_MS;
+    const int64_t interval_ms = checkpointer->settings.interval_ms;
+    checkpointer->due_ms = started_ms + (interval_ms > least_ms ? interval_ms : least_ms);
+    if (checkpointer->due_ms < now_ms + checkpointer->settings.min_pause_ms) {
+        checkpointer->due_ms = now_ms + checkpointer->settings.min_pause_ms;
+    }
+}
+
 static void end_checkpoint(struct fcap_checkpointer *checkpointer)
 {
     checkpointer->is_making = false;
@@ -298,20 +330,8 @@ static void end_checkpoint(struct fcap_checkpointer *checkpointer)
         checkpointer->is_final_done = is_made || is_late;
     }
     if (is_made) {
-        checkpointer->due_ms = started_ms + checkpointer->settings.interval_ms;
-        if (checkpointer->due_ms < now_ms + checkpointer->settings.min_pause_ms) {
-            checkpointer->due_ms = now_ms + checkpointer->settings.min_pause_ms;
-        }
+        set_due(checkpointer, started_ms, now_ms);
     }
-}
-
-/* Nothing can be shipped now: when to look again. */
-static int64_t next_look_ms(struct fcap_checkpointer *checkpointer)
-{
-    (void)pthread_mutex_lock(&checkpointer->lock);
-    bool is_holding = checkpointer->is_holding; /* Who holds wakes. */
-    (void)pthread_mutex_unlock(&checkpointer->lock);
-    return is_holding ? INT64_MAX : checkpointer->due_ms;
 }
 
 static void look_at_stop(struct fcap_checkpointer *checkpointer, int64_t now_ms)
@@ -349,5 +369,8 @@ int64_t checkpointer_ship(struct fcap_checkpointer *checkpointer)
         end_checkpoint(checkpointer);
         return now_ms;
     }
-    return ship_frame(checkpointer) ? now_ms : next_look_ms(checkpointer);
+    /* Nothing to ship: it is woken, or the next one comes due. After a failure: a pause. */
+    return ship_frame(checkpointer)                  ? now_ms
+           : checkpointer->ship.retry_at_ms > now_ms ? checkpointer->ship.retry_at_ms
+                                                     : checkpointer->due_ms;
 }

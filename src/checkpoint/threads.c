@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define END_MS 1000 /* of a thread that was waited for */
+
 /* Waits until `due_ms` or until woken. With the lock held. */
 static void wait_until(struct fcap_checkpointer *checkpointer, pthread_cond_t *wake, int64_t due_ms)
 {
@@ -65,6 +67,7 @@ static void *run_materialize(void *context)
         checkpointer->materialize_is_woken = false;
         (void)pthread_mutex_unlock(&checkpointer->lock);
     }
+    checkpointer_drop_snapshot(checkpointer); /* Its links keep what the state has dropped. */
     thread_ends(checkpointer);
     return NULL;
 }
@@ -137,11 +140,14 @@ static bool end_threads(struct fcap_checkpointer *checkpointer, int64_t end_ms)
     (void)pthread_mutex_unlock(&checkpointer->lock);
     transfer_cancel(&checkpointer->transfer);
     (void)pthread_mutex_lock(&checkpointer->lock);
-    /* A snapshot is the store's business, not the objects': it is always waited for. */
+    /* A snapshot is the store's business, not the objects': it is always waited for, and its thread
+     * then gets the time to end. */
     while (checkpointer->running > 0 &&
            (checkpointer->in_snapshot || checkpointer_now_ms(checkpointer) < end_ms)) {
-        wait_until(checkpointer, &checkpointer->thread_ended,
-                   checkpointer->in_snapshot ? INT64_MAX : end_ms);
+        bool was_in_snapshot = checkpointer->in_snapshot;
+        wait_until(checkpointer, &checkpointer->thread_ended, was_in_snapshot ? INT64_MAX : end_ms);
+        int64_t least_ms = checkpointer_now_ms(checkpointer) + END_MS;
+        end_ms = was_in_snapshot && end_ms < least_ms ? least_ms : end_ms;
     }
     bool have_ended = checkpointer->running == 0;
     (void)pthread_mutex_unlock(&checkpointer->lock);
@@ -174,8 +180,11 @@ int64_t fcap_checkpointer_step(struct fcap_checkpointer *checkpointer)
 {
     FCAP_ASSERT(!checkpointer->has_threads);
     int64_t ship_ms = checkpointer_ship(checkpointer);
-    int64_t materialize_ms =
-        checkpointer->has_given_up ? INT64_MAX : checkpointer_materialize(checkpointer);
+    if (checkpointer->has_given_up) {
+        checkpointer_drop_snapshot(checkpointer);
+        return ship_ms;
+    }
+    int64_t materialize_ms = checkpointer_materialize(checkpointer);
     return ship_ms < materialize_ms ? ship_ms : materialize_ms;
 }
 

@@ -27,6 +27,8 @@ void transfer_clear(struct transfer *transfer, const char *directory)
 {
     int size = snprintf(transfer->directory, sizeof transfer->directory, "%s", directory);
     FCAP_ASSERT(size >= 0 && (size_t)size < sizeof transfer->directory);
+    (void)pthread_mutex_lock(&transfer->lock); /* A late sender may be looking for work. */
+    transfer->has_begun = false;
     transfer->job_count = 0;
     transfer->next = 0;
     transfer->busy = 0;
@@ -36,6 +38,14 @@ void transfer_clear(struct transfer *transfer, const char *directory)
     transfer->error.text[0] = '\0';
     transfer->bytes_sent = 0;
     transfer->files_sent = 0;
+    (void)pthread_mutex_unlock(&transfer->lock);
+}
+
+void transfer_begin(struct transfer *transfer)
+{
+    (void)pthread_mutex_lock(&transfer->lock);
+    transfer->has_begun = true;
+    (void)pthread_mutex_unlock(&transfer->lock);
 }
 
 struct transfer_job *transfer_add(struct transfer *transfer)
@@ -84,6 +94,17 @@ enum fcap_status transfer_read_directory(struct transfer *transfer, struct fcap_
         qsort(transfer->jobs, transfer->job_count, sizeof transfer->jobs[0], compare_names);
     }
     return status;
+}
+
+const struct transfer_job *transfer_find(const struct transfer *transfer, const char *name)
+{
+    struct transfer_job wanted;
+    if (transfer->job_count == 0 || strlen(name) >= sizeof wanted.file.name) {
+        return NULL;
+    }
+    (void)snprintf(wanted.file.name, sizeof wanted.file.name, "%s", name); /* It fits. */
+    return bsearch(&wanted, transfer->jobs, transfer->job_count, sizeof transfer->jobs[0],
+                   compare_names);
 }
 
 /* --- one sender ----------------------------------------------------------------------------- */
@@ -138,6 +159,10 @@ static void end_file(struct transfer *transfer, struct transfer_sender *sender,
 static bool take_job(struct transfer *transfer, struct transfer_sender *sender)
 {
     (void)pthread_mutex_lock(&transfer->lock);
+    if (!transfer->has_begun) {
+        (void)pthread_mutex_unlock(&transfer->lock);
+        return false;
+    }
     while (!transfer->is_cancelled && transfer->next < transfer->job_count &&
            transfer->jobs[transfer->next].is_kept) {
         transfer->jobs[transfer->next++].is_done = true;

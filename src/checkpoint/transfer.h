@@ -37,6 +37,7 @@ struct transfer {
     struct transfer_rate rate;
 
     pthread_mutex_t lock; /* guards what follows, and jobs' results */
+    bool has_begun;
     size_t next;
     size_t busy; /* senders with a file */
     bool is_cancelled;
@@ -61,8 +62,10 @@ void transfer_init(struct transfer *transfer, struct fcap_objects *objects,
                    uint64_t bytes_per_second);
 void transfer_done(struct transfer *transfer);
 
-/* Forgets the jobs; the rate stays. No sender is in a step. */
+/* Forgets the jobs; the rate stays. No sender has a file. Until transfer_begin() there is nothing
+ * to do for them: the jobs are being made. */
 void transfer_clear(struct transfer *transfer, const char *directory);
+void transfer_begin(struct transfer *transfer);
 struct transfer_job *transfer_add(struct transfer *transfer);
 
 /* Does a step. Gives when the next one is due (monotonic); INT64_MAX: nothing to do. */
@@ -73,7 +76,9 @@ void transfer_cancel(struct transfer *transfer);
 bool transfer_is_over(struct transfer *transfer);
 void transfer_sender_done(struct transfer *transfer, struct transfer_sender *sender);
 
-/* Reads a directory: a job for each file, with name and size. */
+/* Reads a directory: a job for each file, with name and size, by name. */
 enum fcap_status transfer_read_directory(struct transfer *transfer, struct fcap_error *error);
+/* The job of this file; NULL: there is none. */
+const struct transfer_job *transfer_find(const struct transfer *transfer, const char *name);
 
 #endif

@@ -89,6 +89,7 @@ static void drop_files(struct fake_state *state)
 
 static void flush(struct fake_state *state)
 {
+    state->flushed = state->position.sequence;
     if (state->unflushed.size > 0) {
         add_file(state, state->number_next++, fcap_buffer_bytes(&state->unflushed));
         fcap_buffer_clear(&state->unflushed);
@@ -181,6 +182,7 @@ static bool read_all(struct fake_state *state, const char *directory)
         state->number_next = number >= state->number_next ? number + 1 : state->number_next;
     }
     is_good = is_good && !reader.failed;
+    state->flushed = state->position.sequence;
     fcap_buffer_done(&bytes);
     fcap_buffer_done(&description);
     return is_good;
@@ -351,6 +353,17 @@ void fake_state_apply(struct fake_state *state, const struct fcap_batch *batch)
     state->position.sequence++;
     fcap_buffer_done(&key);
     fcap_buffer_done(&end);
+}
+
+void fake_state_lose_unflushed(struct fake_state *state)
+{
+    fake_map_done(&state->map);
+    state->map = (struct fake_map){0};
+    for (size_t i = 0; i < state->file_count; i++) {
+        FCAP_ASSERT(read_entries(&state->map, fcap_buffer_bytes(&state->files[i].bytes)));
+    }
+    fcap_buffer_clear(&state->unflushed);
+    state->position.sequence = state->flushed;
 }
 
 void fake_state_write(struct fake_state *state, const struct fcap_batch *batch)

@@ -31,6 +31,7 @@ struct fake_state {
     size_t file_count;
     unsigned number_next;
     struct fcap_buffer unflushed; /* changes since the newest file */
+    uint64_t flushed;             /* sequence number up to which the files hold all */
     size_t compact_at;            /* files; 0: never */
     size_t snapshots;
     size_t snapshot_failures_left;
@@ -53,6 +54,9 @@ void fake_state_write(struct fake_state *state, const struct fcap_batch *batch);
 
 /* The same without telling anybody: what a crash makes of the last batches of a state. */
 void fake_state_apply(struct fake_state *state, const struct fcap_batch *batch);
+
+/* A crash without a log: what is not in its files is gone. */
+void fake_state_lose_unflushed(struct fake_state *state);
 
 /* Where a restore makes a state. */
 struct fake_place {

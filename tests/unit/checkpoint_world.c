@@ -1,5 +1,6 @@
 #include "checkpoint_world.h"
 
+#include "../../src/checkpoint/checkpointer_internal.h"
 #include "fcap/assert.h"
 #include "fcap/key.h"
 #include "fcap/meta.h"
@@ -22,12 +23,34 @@ uint32_t world_random(uint32_t bound)
 
 /* --- objects --------------------------------------------------------------------------------- */
 
-/* Time passes, and faults come by chance. */
+/* The store's writer and the checkpointer's other thread go on while one of its threads waits. */
+static void others_get_on(void *unused)
+{
+    (void)unused;
+    const enum world_actor actor = world.actor;
+    if (actor == WORLD_NOBODY || world.is_nested || world_random(1000) >= world.meanwhile) {
+        return;
+    }
+    world.is_nested = true; /* One deep. */
+    for (uint32_t steps = 1 + world_random(12); steps > 0; steps--) {
+        if (world_random(4) == 0) {
+            world_write(1 + world_random((uint32_t)world.entries_max), 200, world_random(200));
+        } else {
+            world_let(actor == WORLD_SHIPPER ? WORLD_MATERIALISER : WORLD_SHIPPER);
+        }
+    }
+    world.is_nested = false;
+}
+
+/* Time passes, others get on, and faults come by chance. */
 static void before_call(void *context, enum fake_objects_call call, const char *name)
 {
     (void)context;
-    (void)name;
     world.calls++;
+    if (world.during != NULL) {
+        world.during(call, name);
+    }
+    others_get_on(NULL);
     if (call == FAKE_OBJECTS_WRITE) {
         world.now_ms += world.write_ms;
         world.wall_ms += world.write_ms;
@@ -180,6 +203,7 @@ void checkpoint_world_init(uint64_t seed)
     fake_objects_watch(&world.objects, before_call, NULL);
     fake_state_init(&world.state, world.state_directory, seed + 2, &world.wall_ms);
     world.has_state = true;
+    world.entries_max = 30;
     world.settings = (struct fcap_checkpointer_settings){
         .profile = "days",
         .instance = "pod-0",
@@ -226,6 +250,8 @@ void world_open(void)
 {
     struct fcap_error error = {""};
     assert_null(world.checkpointer);
+    memset(world.due_ms, 0, sizeof world.due_ms);
+    world.state.meanwhile = world.state.meanwhile != NULL ? world.state.meanwhile : others_get_on;
     enum fcap_status status = fcap_checkpointer_open(
         &world.settings, &world.objects.port, &world.state.state, &world.checkpointer, &error);
     if (status != FCAP_OK) {
@@ -247,10 +273,51 @@ void world_stop(void)
     world_kill();
 }
 
+static bool has_ended(enum world_actor actor)
+{
+    return actor == WORLD_SHIPPER ? world.checkpointer->is_final_done
+                                  : world.checkpointer->has_given_up;
+}
+
+static bool *woken(enum world_actor actor)
+{
+    return actor == WORLD_SHIPPER ? &world.checkpointer->ship_is_woken
+                                  : &world.checkpointer->materialize_is_woken;
+}
+
+static int64_t next_ms(enum world_actor actor)
+{
+    return has_ended(actor) ? INT64_MAX : *woken(actor) ? world.now_ms : world.due_ms[actor];
+}
+
+/* As the threads do it (src/checkpoint/threads.c): a wake-up that is missing shows. */
+void world_let(enum world_actor actor)
+{
+    const enum world_actor before = world.actor;
+    if (has_ended(actor) && actor == WORLD_MATERIALISER) {
+        checkpointer_drop_snapshot(world.checkpointer); /* So its thread ends. */
+    } else if (next_ms(actor) <= world.now_ms) {
+        *woken(actor) = false;
+        world.actor = world.is_nested ? WORLD_NOBODY : actor;
+        world.due_ms[actor] = actor == WORLD_SHIPPER ? checkpointer_ship(world.checkpointer)
+                                                     : checkpointer_materialize(world.checkpointer);
+        world.actor = before;
+    }
+}
+
+int64_t world_step(void)
+{
+    world_let(WORLD_SHIPPER);
+    world_let(WORLD_MATERIALISER);
+    int64_t ship_ms = next_ms(WORLD_SHIPPER);
+    int64_t materialize_ms = next_ms(WORLD_MATERIALISER);
+    return ship_ms < materialize_ms ? ship_ms : materialize_ms;
+}
+
 void world_rest(void)
 {
     for (int i = 0; i < 100000; i++) {
-        if (fcap_checkpointer_step(world.checkpointer) > world.now_ms) {
+        if (world_step() > world.now_ms) {
             return;
         }
     }
@@ -261,7 +328,7 @@ void world_pass(int64_t ms)
 {
     const int64_t end_ms = world.now_ms + ms;
     for (int i = 0; i < 1000000; i++) {
-        int64_t due_ms = fcap_checkpointer_step(world.checkpointer);
+        int64_t due_ms = world_step();
         if (due_ms <= world.now_ms) {
             continue;
         }
@@ -297,7 +364,10 @@ static void remember(enum fcap_family family, enum fcap_change change, struct fc
         FCAP_ASSERT(world.history != NULL);
     }
     struct world_change *at = &world.history[world.change_count++];
-    *at = (struct world_change){world.state.position.sequence + 1, family, change, {0}, {0}};
+    *at = (struct world_change){.sequence = world.state.position.sequence + 1,
+                                .family = family,
+                                .change = change,
+                                .hash = fcap_hash64(key, 0)};
     fcap_buffer_put_bytes(&at->key, key);
     fcap_buffer_put_bytes(&at->value, value);
 }
@@ -373,10 +443,12 @@ void world_write(size_t entries, uint32_t keys, size_t bytes)
 static const struct world_change *newest_of(enum fcap_family family, struct fcap_bytes key,
                                             uint64_t sequence)
 {
+    const uint64_t hash = fcap_hash64(key, 0);
     for (size_t i = world.change_count; i > 0; i--) {
         const struct world_change *at = &world.history[i - 1];
         struct fcap_bytes from = fcap_buffer_bytes(&at->key);
-        if (at->sequence > sequence || at->family != family) {
+        if (at->sequence > sequence || at->family != family ||
+            (at->hash != hash && at->change != FCAP_CHANGE_DELETE_RANGE)) {
             continue;
         }
         if (at->change == FCAP_CHANGE_DELETE_RANGE

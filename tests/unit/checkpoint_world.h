@@ -20,6 +20,14 @@ struct world_change {
     enum fcap_change change;
     struct fcap_buffer key;
     struct fcap_buffer value;
+    uint64_t hash; /* of the key: most others are passed over by it */
+};
+
+/* Who is at work: one of the checkpointer's threads, as far as it needs them. */
+enum world_actor {
+    WORLD_NOBODY,
+    WORLD_SHIPPER,
+    WORLD_MATERIALISER,
 };
 
 struct checkpoint_world {
@@ -29,11 +37,18 @@ struct checkpoint_world {
     char directory[128]; /* of everything; the state is "state" in it */
     char state_directory[160];
     struct fake_objects objects;
-    uint32_t faults;  /* of 1000 calls of the objects, so many fail; some only seem to */
-    size_t fail_at;   /* the call that fails, counted from 1; 0: none */
-    size_t calls;     /* of the objects */
-    int64_t write_ms; /* how long each write takes */
-    uint64_t written; /* calls of write */
+    uint32_t faults; /* of 1000 calls of the objects, so many fail; some only seem to */
+    size_t fail_at;  /* the call that fails, counted from 1; 0: none */
+    size_t calls;    /* of the objects */
+    /* Called within each call of the objects, before that does anything. NULL: not. */
+    void (*during)(enum fake_objects_call call, const char *name);
+    uint32_t meanwhile; /* within so many of 1000 calls, and of snapshots, others get on */
+    size_t entries_max; /* of the batches that are written then */
+    enum world_actor actor;
+    bool is_nested;    /* others get on while `actor` waits */
+    int64_t due_ms[3]; /* when each is to be called again */
+    int64_t write_ms;  /* how long each write takes */
+    uint64_t written;  /* calls of write */
     struct fake_state state;
     bool has_state;
     struct fcap_checkpointer_settings settings;
@@ -67,6 +82,10 @@ void world_stop(void);
 void world_write(size_t entries, uint32_t keys, size_t bytes);
 /* The world's own history of changes ends with this batch: what came later never was. */
 void world_forget_after(uint64_t sequence);
+/* What a thread of the checkpointer does when it is woken or its time has come, and not before. */
+void world_let(enum world_actor actor);
+/* Both, once. Gives when one of them is due again. */
+int64_t world_step(void);
 /* Steps until nothing is due any more. */
 void world_rest(void);
 /* Lets so much time pass, steps as they come due, and rests. */

@@ -38,6 +38,27 @@ static bool is_whole(const struct fcap_checkpoint *checkpoint)
     return true;
 }
 
+/* Nothing was damaged: so every checkpoint is whole, and the newest tells the truth. */
+static void all_are_whole(void)
+{
+    struct fcap_checkpoint checkpoint;
+    for (size_t i = 0; i < world_count("/manifest-"); i++) {
+        struct fcap_error error = {""};
+        struct fcap_buffer bytes = world_read(world_find("/manifest-", i));
+        if (fcap_checkpoint_decode(fcap_buffer_bytes(&bytes), &checkpoint, &error) != FCAP_OK) {
+            fail_msg("%s", error.text);
+        }
+        assert_true(is_whole(&checkpoint));
+        fcap_checkpoint_done(&checkpoint);
+        fcap_buffer_done(&bytes);
+    }
+    if (world_count("/manifest-") > 0) {
+        checkpoint = world_newest();
+        assert_true(checkpoint.number >= world_metrics().number);
+        fcap_checkpoint_done(&checkpoint);
+    }
+}
+
 /* All manifests that can be read; `ret_whole`: the newest one that is whole (0: none). */
 static size_t read_manifests(struct fcap_checkpoint checkpoints[200], uint64_t *ret_whole)
 {
@@ -65,8 +86,11 @@ static void live_a_while(void)
         for (uint32_t k = world_random(4); k > 0; k--) {
             world_write(1 + world_random(30), 200, world_random(200));
         }
+        if (world_random(8) == 0) { /* Clocks on the wall go wrong. */
+            world.wall_ms += (int64_t)world_random(2 * 3600000) - 3600000;
+        }
         if (world_random(4) == 0) {
-            (void)fcap_checkpointer_step(world.checkpointer); /* A kill may find it half-way. */
+            (void)world_step(); /* A kill may find it half-way. */
         } else {
             world_pass(world_random(3 * MINUTE_MS));
         }
@@ -74,6 +98,8 @@ static void live_a_while(void)
 }
 
 static bool has_damage;
+static bool may_damage; /* else the state loses batches with its machine's power */
+static bool has_lost;   /* it has, and what is kept reaches further */
 
 static void damage_some(void)
 {
@@ -106,7 +132,7 @@ static void lose_and_restore(struct tally *tally)
     struct fcap_restore_report report;
     struct fcap_error error = {""};
     bool is_a_checkpoint = false;
-    if (world_random(3) > 0) {
+    if (may_damage && world_random(3) > 0) {
         damage_some();
     }
     size_t count = read_manifests(checkpoints, &whole);
@@ -148,38 +174,98 @@ static void tell_seed(void)
     }
 }
 
-static void live(uint64_t seed, struct tally *tally)
+/* What is the same for all lives of a seed, and what is set at every start. */
+static void choose_world(void)
 {
-    checkpoint_world_init(seed);
-    has_damage = false;
-    world.state.compact_at = world_random(3) == 0 ? 0 : 2 + world_random(6);
-    world.settings.retain = 1 + world_random(3);
     world.settings.transfer_threads = 1 + world_random(3);
     world.settings.queue_bytes_max = world_random(2) == 0 ? 4000 : 1000000;
     world.settings.rate_limit_bytes_per_second = world_random(3) == 0 ? 3000 : 0;
+    world.meanwhile = world_random(3) == 0 ? 0 : world_random(300);
+    world.entries_max = world_random(2) == 0 ? 5 : 50;
+    has_damage = has_lost = false;
+    may_damage = world_random(3) > 0;
+}
+
+static void choose_settings(void)
+{
+    world.state.compact_at = 2 + world_random(world_random(3) == 0 ? 40 : 6);
+    world.settings.retain = 1 + world_random(3);
+    world.settings.interval_ms = world_random(2) == 0 ? 20000 : 2 * MINUTE_MS;
+    world.settings.min_pause_ms = world_random(2) == 0 ? 0 : 30000;
+    world.settings.materialization_interval_ms = world_random(2) == 0 ? MINUTE_MS : 10 * MINUTE_MS;
+    world.faults = world_random(2) == 0 ? 0 : world_random(60);
+    world.write_ms = world_random(4) == 0 ? world_random(3000) : 0;
+}
+
+/* A volume that is away, that is full, or a state of which no snapshot can be taken. */
+static void live_through_trouble(void)
+{
+    switch (world_random(8)) {
+    case 0:
+        fake_objects_away(&world.objects, FCAP_UNAVAILABLE);
+        break;
+    case 1:
+        fake_objects_limit(&world.objects,
+                           1 + fake_objects_bytes(&world.objects) + (uint64_t)world_random(100000));
+        break;
+    case 2:
+        world.state.snapshot_failures_left = world_random(20);
+        break;
+    default:
+        return;
+    }
+    live_a_while();
+    fake_objects_away(&world.objects, FCAP_OK);
+    fake_objects_limit(&world.objects, 0);
+    live_a_while();
+    world.state.snapshot_failures_left = 0;
+}
+
+static void end_life(void)
+{
+    if (!has_damage && !has_lost) {
+        all_are_whole();
+    }
+    if (world_random(3) == 0) {
+        world_stop();
+        return;
+    }
+    world_kill();
+    if (!may_damage && world_random(3) == 0) {
+        fake_state_lose_unflushed(&world.state);
+        world_forget_after(world.state.position.sequence);
+        has_lost = true;
+    }
+}
+
+static void live(uint64_t seed, struct tally *tally)
+{
+    checkpoint_world_init(seed);
+    choose_world();
     for (int life = 0; life < 6 && world.has_state; life++) {
-        world.faults = world_random(2) == 0 ? 0 : world_random(60);
+        choose_settings();
+        const uint32_t faults = world.faults;
+        world.faults = has_lost ? 0 : faults; /* Only the first look may leave the lineage. */
         world_open();
+        world.faults = faults;
         live_a_while();
-        if (world_random(6) == 0) {
-            fake_objects_away(&world.objects, FCAP_UNAVAILABLE);
-            live_a_while();
-            fake_objects_away(&world.objects, FCAP_OK);
-            live_a_while();
-        }
+        live_through_trouble();
         world.faults = 0;
         if (world_metrics().stopped) {
             fail_msg("seed %llu: %s", (unsigned long long)seed, world.told[world.told_count - 1]);
         }
-        if (world_random(3) == 0) {
-            world_stop();
-        } else {
-            world_kill();
-        }
-        if (world_random(2) == 0) {
+        has_lost = has_lost && world_metrics().snapshots == 0;
+        end_life();
+        if (!has_lost && world_random(2) == 0) {
             lose_and_restore(tally);
         }
     }
+    world.write_ms = 0;
+    world.meanwhile = 0;
+    world.settings.retain = 2;
+    world.settings.rate_limit_bytes_per_second = 0;
+    world.settings.interval_ms = 2 * MINUTE_MS;
+    world.settings.materialization_interval_ms = 10 * MINUTE_MS;
     /* At the end all is well: soon there is a checkpoint of everything. (Not when something that is
      * still kept was damaged: nobody reads it before a restore.) */
     if (world.has_state && !has_damage) {
@@ -204,7 +290,7 @@ static void test_lives_by_chance(void **state)
     (void)state;
     const char *seeds = getenv("FCAP_CHECKPOINT_SEEDS");
     const char *first = getenv("FCAP_CHECKPOINT_FIRST");
-    uint64_t count = seeds != NULL ? strtoull(seeds, NULL, 10) : is_full_size() ? 1000 : 60;
+    uint64_t count = seeds != NULL ? strtoull(seeds, NULL, 10) : is_full_size() ? 1000 : 40;
     uint64_t begin = first != NULL ? strtoull(first, NULL, 10) : 1;
     struct tally tally = {0};
     checkpoint_world_done();

@@ -488,16 +488,6 @@ static void it_has_stopped(const char *why)
     world_stop();
 }
 
-static void test_another_writer_holds_the_lock(void **state)
-{
-    (void)state;
-    struct fcap_objects *port = &world.objects.port;
-    struct fcap_object_lock *lock = NULL;
-    assert_int_equal(port->ops->lock(port, "days/pod-0/", "fcapd elsewhere", &lock, NULL), FCAP_OK);
-    world_open();
-    it_has_stopped("held by fcapd elsewhere");
-}
-
 static void test_another_writer_made_the_number(void **state)
 {
     (void)state;
@@ -589,7 +579,6 @@ int main(void)
         TEST(test_a_clean_stop_completes_and_the_next_start_goes_on),
         TEST(test_after_a_crash_a_snapshot_mends_the_hole),
         TEST(test_a_state_that_lost_batches_leaves_the_lineage),
-        TEST(test_another_writer_holds_the_lock),
         TEST(test_another_writer_made_the_number),
         TEST(test_another_version_wrote_there),
         TEST(test_bytes_do_not_grow_with_the_state),
