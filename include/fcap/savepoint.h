@@ -40,6 +40,13 @@ FCAP_MUST_USE enum fcap_status fcap_savepoint_check_place(const char *directory,
                                                           const char *checkpoints,
                                                           struct fcap_error *error);
 
+/* Whether the directory is a place of objects already. */
+bool fcap_savepoint_place_is_made(const char *directory);
+
+/* After a failure in a place that was made for this: a directory that holds nothing is none any
+ * more, so that another one may be made below it. */
+void fcap_savepoint_unmake_place(const char *directory, const char *profile, const char *instance);
+
 /* Takes one. `objects` must be empty (CONFIG otherwise, with the cure). After a failure it is empty
  * again; when the process ends, or the place is away, a part may stay, which no restore takes. */
 FCAP_MUST_USE enum fcap_status fcap_savepoint_take(const struct fcap_savepoint_settings *settings,

@@ -1,12 +1,16 @@
 /* Where a savepoint must not be: wherever somebody else's files come and go. */
 #include "fcap/savepoint.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define MARK ".fcap-objects"
 
 /* Cuts the last part off. False: there is none. */
 static bool cut_last(char *path)
@@ -115,7 +119,7 @@ enum fcap_status fcap_savepoint_check_place(const char *directory, const char *c
                                   "%s lies within the state in %s; name a directory outside of it",
                                   directory, real);
         }
-        if (!is_itself && has(real, ".fcap-objects")) {
+        if (!is_itself && has(real, MARK)) {
             return fcap_error_set(error, FCAP_CONFIG,
                                   "%s lies within %s, which holds checkpoints or a savepoint; name "
                                   "a directory outside of it",
@@ -124,4 +128,42 @@ enum fcap_status fcap_savepoint_check_place(const char *directory, const char *c
         is_itself = false;
     } while (cut_last(real));
     return FCAP_OK;
+}
+
+bool fcap_savepoint_place_is_made(const char *directory)
+{
+    return strlen(directory) < PATH_MAX && has(directory, MARK);
+}
+
+static bool is_empty(const char *directory)
+{
+    DIR *entries = opendir(directory);
+    bool is_empty = entries != NULL;
+    for (struct dirent *entry = NULL; is_empty && (entry = readdir(entries)) != NULL;) {
+        is_empty = entry->d_name[0] == '.' || strcmp(entry->d_name, "lost+found") == 0;
+    }
+    if (entries != NULL) {
+        (void)closedir(entries); /* Only read. */
+    }
+    return is_empty;
+}
+
+void fcap_savepoint_unmake_place(const char *directory, const char *profile, const char *instance)
+{
+    char prefix[FCAP_OBJECT_NAME_MAX + 1];
+    char path[PATH_MAX + sizeof prefix + 1];
+    (void)fcap_checkpoint_prefix(profile, instance, prefix); /* Gives its argument. */
+    if (strlen(directory) >= PATH_MAX) {
+        return;
+    }
+    /* Only empty folders go. What cannot be removed stays. */
+    (void)snprintf(path, sizeof path, "%s/%s", directory, prefix); /* Fits. */
+    (void)rmdir(path);
+    *strchr(prefix, '/') = '\0';
+    (void)snprintf(path, sizeof path, "%s/%s", directory, prefix); /* Fits. */
+    (void)rmdir(path);
+    if (is_empty(directory)) {
+        (void)snprintf(path, sizeof path, "%s/" MARK, directory); /* Fits. */
+        (void)unlink(path);
+    }
 }

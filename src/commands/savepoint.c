@@ -52,6 +52,7 @@ static enum fcap_status take(const struct fcap_config *config, const char *to,
         return status;
     }
     fcap_checkpoint_state_rocksdb_init(&state, db, &store);
+    bool was_made = fcap_savepoint_place_is_made(to);
     status = fcap_savepoint_check_place(to, config->checkpoint.directory, error);
     if (status == FCAP_OK) {
         status = fcap_objects_directory_open(to, false, &objects, error);
@@ -60,6 +61,9 @@ static enum fcap_status take(const struct fcap_config *config, const char *to,
         status = fcap_savepoint_take(&settings, objects, &state.state, report, error);
     }
     fcap_objects_directory_close(objects);
+    if (status != FCAP_OK && !was_made) {
+        fcap_savepoint_unmake_place(to, config->profile, config->instance);
+    }
     fcap_checkpoint_state_done(&state.state);
     fcap_store_rocksdb_close(db);
     return status;

@@ -147,6 +147,7 @@ static enum fcap_status take(struct fcap_savepoints *savepoints, const char *to,
         .hold = on_hold,
         .context = savepoints,
     };
+    bool was_made = fcap_savepoint_place_is_made(to);
     enum fcap_status status = fcap_savepoint_check_place(to, config->checkpoint.directory, error);
     if (status == FCAP_OK) {
         status = fcap_objects_directory_open(to, false, &objects, error);
@@ -155,6 +156,9 @@ static enum fcap_status take(struct fcap_savepoints *savepoints, const char *to,
         status = fcap_savepoint_take(&settings, objects, savepoints->state, ret_report, error);
     }
     fcap_objects_directory_close(objects);
+    if (status != FCAP_OK && !was_made) {
+        fcap_savepoint_unmake_place(to, config->profile, config->instance);
+    }
     return status;
 }
 
@@ -165,6 +169,7 @@ static void *run(void *context)
     struct fcap_savepoint_report report = {0};
     struct fcap_error error = {""};
     fcap_log_thread("savepoint");
+    FCAP_INFO("savepoint: %s: begun", one->to);
     enum fcap_status status = take(savepoints, one->to, &report, &error);
     if (status == FCAP_OK) {
         FCAP_INFO("savepoint: %s holds the state and was read back: %" PRIu64 " files, %" PRIu64

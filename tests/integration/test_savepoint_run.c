@@ -295,7 +295,7 @@ static void test_a_killed_one_is_none(void **unused)
     (void)snprintf(query, sizeof query, "to=%s", below(folder, "stopped"));
     post(query, 202);
     run_fixture_stop(&fixture, STOP_MS); /* In the middle, and long before its end. */
-    savepoint(below(folder, "stopped"), NULL, 0, "was read back");
+    savepoint(below(folder, "stopped/below"), NULL, 0, "was read back");
     fault_is_proved(&(const struct fault){
         .id = "checkpoint-savepoint-killed",
         .fault = "the process is killed while it takes a savepoint",

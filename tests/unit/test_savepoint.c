@@ -273,6 +273,34 @@ static void test_bad_places(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* A mark that was made for nothing would keep everything below the directory from being a place. */
+static void test_an_empty_place_is_none(void **state)
+{
+    (void)state;
+    struct fcap_error error = {""};
+    const char *base = getenv("TMPDIR");
+    (void)snprintf(folder, sizeof folder, "%s/fcap-places-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    assert_false(fcap_savepoint_place_is_made(folder));
+    make_file(".fcap-objects");
+    make_directory("days");
+    make_directory("days/_.a");
+    make_file("days/_.a/file-x");
+    assert_true(fcap_savepoint_place_is_made(folder));
+    fcap_savepoint_unmake_place(folder, "days", ".a"); /* Something is there. */
+    assert_true(fcap_savepoint_place_is_made(folder));
+    assert_int_equal(fcap_savepoint_check_place(path_of("below"), NULL, &error), FCAP_CONFIG);
+    assert_int_equal(remove(path_of("days/_.a/file-x")), 0);
+    make_directory("other");
+    fcap_savepoint_unmake_place(folder, "days", ".a"); /* Somebody else is. */
+    assert_true(fcap_savepoint_place_is_made(folder));
+    assert_int_equal(rmdir(path_of("other")), 0);
+    fcap_savepoint_unmake_place(folder, "days", ".a");
+    assert_false(fcap_savepoint_place_is_made(folder));
+    assert_int_equal(fcap_savepoint_check_place(path_of("below"), NULL, &error), FCAP_OK);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* --- whoever works in the place of a restore ------------------------------------------------- */
 
 /* A process that has the lock, until its end. */
@@ -475,6 +503,7 @@ int main(void)
         TEST(test_what_others_make_is_left_alone),
         TEST(test_it_is_given_up_at_any_moment),
         TEST(test_bad_places),
+        TEST(test_an_empty_place_is_none),
         TEST(test_nobody_else_is_at_work_there),
         TEST(test_remains_go_when_nothing_is_there),
         TEST(test_every_damage_of_a_checkpoint_is_found),
