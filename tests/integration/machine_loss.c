@@ -64,14 +64,24 @@ static const char *log_of(struct machine *machine)
     return strlen(log) > machine->log_size ? log + machine->log_size : "";
 }
 
-/* The end of it: a message is cut. */
-static const char *log_end(struct machine *machine)
+static void print_log(struct machine *machine)
 {
-    enum { END_BYTES = 3000 };
+    enum { END_BYTES = 6000, PIECE = 500 }; /* cmocka cuts longer lines */
     const char *log = log_of(machine);
     size_t size = strlen(log);
-    return size > END_BYTES ? log + size - END_BYTES : log;
+    print_error("--- log:\n");
+    for (size_t at = size > END_BYTES ? size - END_BYTES : 0; at < size; at += PIECE) {
+        print_error("%.*s", PIECE, log + at);
+    }
+    print_error("\n");
 }
+
+/* Ends the test with what the daemon said. */
+#define machine_fail(machine, ...)                                                                 \
+    do {                                                                                           \
+        print_log(machine);                                                                        \
+        fail_msg(__VA_ARGS__);                                                                     \
+    } while (0)
 
 static void look_at_metrics(struct machine *machine)
 {
@@ -90,7 +100,7 @@ static void look_at_metrics(struct machine *machine)
     double underflows = daemon_process_sample(process, "fcapd_underflows_total", NULL);
     double gaps = daemon_process_sample(process, "fcapd_gaps_total", NULL);
     if (underflows > 0 || gaps > 0) {
-        fail_msg("%.0f underflows, %.0f gaps\n%s", underflows, gaps, log_end(machine));
+        machine_fail(machine, "%.0f underflows, %.0f gaps", underflows, gaps);
     }
 }
 
@@ -102,7 +112,7 @@ static void check_alive(struct machine *machine)
     }
     int code = daemon_process_wait(process, 0);
     if (code != -1) {
-        fail_msg("it has ended by itself: %d\n%s", code, log_end(machine));
+        machine_fail(machine, "it has ended by itself: %d", code);
     }
     look_at_metrics(machine);
 }
@@ -210,7 +220,7 @@ void machine_await_served(struct machine *machine, struct machine_start *ret_sta
         if (lab_monotonic_ms() > until_ms) {
             (void)daemon_process_get(process, "/readyz", NULL);
             print_error("/readyz: %.2000s\n", process->text == NULL ? "" : process->text);
-            fail_msg("not everything is served:\n%s", log_end(machine));
+            machine_fail(machine, "not everything is served");
         }
         machine_tick(machine);
     }
@@ -228,7 +238,7 @@ void machine_await_checkpoints(struct machine *machine, unsigned count)
     int64_t until_ms = lab_monotonic_ms() + MACHINE_WAIT_MS;
     while (daemon_process_metric(process_of(machine), "fcapd_checkpoint_completed_total") < count) {
         if (lab_monotonic_ms() > until_ms) {
-            fail_msg("no %u checkpoints:\n%s", count, log_end(machine));
+            machine_fail(machine, "there are no %u checkpoints", count);
         }
         machine_tick(machine);
     }

@@ -87,6 +87,7 @@ static int setup(void **unused)
                 .lengths = windows,
                 .topic_config = {"retention.ms", "-1"},
                 .more_kafka = "  keyed: assume\n",
+                .session_timeout = "30s", /* A static member is back at once, however it ended. */
             },
         .events = is_full_size() ? 3000000 : 20000,
         .users = is_full_size() ? 50000 : 1500,
