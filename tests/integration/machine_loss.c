@@ -228,8 +228,8 @@ void machine_await_served(struct machine *machine, struct machine_start *ret_sta
     double read = daemon_process_metric(process, "fcapd_records_total");
     assert_true(read >= 0);
     ret_start->read = (uint64_t)read;
-    const char *line = strstr(log_of(machine), "state: checkpoint ");
-    ret_start->number = number_behind(line, "state: checkpoint ");
+    const char *line = strstr(log_of(machine), MACHINE_RESTORED);
+    ret_start->number = number_behind(line, MACHINE_RESTORED);
     ret_start->batches = number_before(line, " batches of the changelog");
 }
 

@@ -15,6 +15,9 @@
 /* Longer than anything takes; a full replay on a busy machine takes minutes. */
 #define MACHINE_WAIT_MS 600000
 
+/* What a start says that has restored one; its number follows. */
+#define MACHINE_RESTORED "state: checkpoint "
+
 /* The newest checkpoint. */
 struct machine_kept {
     uint64_t number; /* 0: none */

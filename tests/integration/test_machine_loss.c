@@ -5,11 +5,12 @@
  * while records go on coming. At the end the time to ready from a checkpoint stands beside that of
  * a full replay of the same history.
  *
- * FCAP_TEST_FULL=1: 21 losses on 3,000,000 events instead of 4 on 20,000. */
+ * FCAP_TEST_FULL=1: 27 losses on 3,000,000 events instead of 5 on 20,000. */
 #include "machine_loss.h"
 
 #include "lab/lab.h"
 #include "lib/draw.h"
+#include "lib/fault.h"
 #include "lib/full_size.h"
 
 #include <inttypes.h>
@@ -40,9 +41,8 @@ struct loss {
 
 /* clang-format off */
 static const struct loss reduced[] = {
-    {.at = "checkpoint_segment", .passes = 1},
     {.at = "checkpoint_file_sending", .passes = 3, .restored = "restore_moving", .empties = true},
-    {.deletes = true, .empties = true},
+    {.at = "checkpoint_segment", .passes = 1, .deletes = true},
 };
 static const struct loss full[] = {
     {.at = NULL},
@@ -185,6 +185,8 @@ static void lose(const struct loss *loss, struct machine_kept *ret_kept)
     }
 }
 
+/* That had been read before, as far as anybody saw: a process that stops itself cannot be asked how
+ * far it came. */
 static uint64_t records_again(const struct machine_kept *kept)
 {
     uint64_t records = 0;
@@ -225,8 +227,9 @@ static void come_back(const struct machine_kept *kept, const char *points, uint6
     batches += ret_start->batches;
     again += records;
     print_message("    checkpoint %" PRIu64 " was restored, %" PRIu64
-                  " batches of the changelog; Kafka gave %" PRIu64 " records again, %" PRIu64
-                  " in all; ready after %" PRId64 " ms, all served after %" PRId64 " ms\n",
+                  " batches of the changelog; Kafka gave at least %" PRIu64
+                  " records again, %" PRIu64 " in all; ready after %" PRId64
+                  " ms, all served after %" PRId64 " ms\n",
                   ret_start->number, ret_start->batches, records, ret_start->read,
                   ret_start->ready_ms, ret_start->served_ms);
 }
@@ -263,10 +266,16 @@ static void time_to_ready(bool from_checkpoint, const char *points, struct machi
     machine_look(&machine, &kept);
     machine_lose(&machine);
     machine_empty_redis(&machine);
+    uint64_t records = records_again(&kept);
     machine_configure(&machine, from_checkpoint);
     machine_start(&machine, points);
     machine_await_served(&machine, ret_start);
     assert_int_equal(ret_start->number, from_checkpoint ? kept.number : 0);
+    if (from_checkpoint) {
+        losses++;
+        batches += ret_start->batches;
+        again += records;
+    }
     compare_moving();
 }
 
@@ -389,6 +398,16 @@ static void test_lost_machines_come_back(void **unused)
     check_writes();
     lose_without_checkpoints();
     report();
+    fault_is_proved(&(const struct fault){
+        .id = "machine-lost",
+        .fault = "the machine is lost with its state, at any time: while a checkpoint is written, "
+                 "during a restore; Redis may be empty, and Kafka without what the checkpoint has "
+                 "counted",
+        .sees = "`" MACHINE_RESTORED "N was restored` in the log of the next start",
+        .lost = "nothing: each key equals the definition",
+        .recovers = "by a start with the same `instance` and `checkpoint.directory`: what came "
+                    "after the checkpoint is read from Kafka again",
+    });
 }
 
 int main(void)
