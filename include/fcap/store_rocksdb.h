@@ -143,6 +143,7 @@ void fcap_store_rocksdb_last_error(struct fcap_store_rocksdb *db, struct fcap_er
     X(block_cache_hits,         "blocks found in the cache (statistics)")                       \
     X(block_cache_misses,       "blocks not found in the cache (statistics)")                   \
     X(write_stopped,            "1 while RocksDB takes no writes")                              \
+    X(write_waits_us,           "time that the write under way has taken, microseconds")        \
     X(sync_failing,             "1 when commits could not be made durable the last time")       \
     X(delayed_write_rate,       "bytes a second to which writes are slowed down; 0: not")       \
     X(level0_files,             "level-0 files of all families")                                \

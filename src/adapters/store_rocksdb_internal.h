@@ -85,6 +85,7 @@ struct fcap_store_rocksdb {
     const struct fcap_batch *writing; /* sections of it are being written now */
     const bool *writing_kept;         /* for each section of `writing`: not refused */
     uint64_t write_serial;            /* counts writes as they start */
+    int64_t writing_since_us;         /* monotonic; of `writing` */
     struct claim *claims;             /* by partition */
     size_t claim_count;
     uint64_t sync_wanted;  /* the highest ticket given out */

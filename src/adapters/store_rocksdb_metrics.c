@@ -90,6 +90,9 @@ void fcap_store_rocksdb_metrics(struct fcap_store_rocksdb *db,
     metrics.write_us_max = db->write_us_max;
     metrics.syncs = db->syncs;
     metrics.syncs_failed = db->syncs_failed;
+    if (db->writing != NULL) {
+        metrics.write_waits_us = (uint64_t)(store_monotonic_us() - db->writing_since_us);
+    }
     metrics.sync_failing = db->sync_result != FCAP_OK;
     metrics.drops = db->drops;
     metrics.drops_failed = db->drops_failed;

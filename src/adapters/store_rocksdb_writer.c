@@ -182,8 +182,9 @@ static void serve(struct writer *writer)
         db->writing = submission->batch;
         db->writing_kept = writer->kept;
         db->write_serial++;
-        (void)pthread_mutex_unlock(&db->lock);
         int64_t started_us = store_monotonic_us();
+        db->writing_since_us = started_us;
+        (void)pthread_mutex_unlock(&db->lock);
         enum fcap_status status =
             give_up_in_time(db, write_sections(writer, submission->batch, &entries, &timers));
         uint64_t spent_us = (uint64_t)(store_monotonic_us() - started_us);

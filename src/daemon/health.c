@@ -159,6 +159,12 @@ static void judge_store(struct reasons *reasons, const struct fcap_worker_view *
     for (size_t i = 0; i < view_count; i++) {
         is_failing = is_failing || views[i].commit_failing_since_ms != 0;
     }
+    if (!is_failing && facts->write_waits_ms > FCAP_WRITE_HANGS_MS) {
+        add(reasons,
+            "the state takes no commits: a write has not come back for %lld ms; look at the disk "
+            "under state.directory",
+            (long long)facts->write_waits_ms);
+    }
     if (is_failing) {
         add(reasons,
             "the state takes no commits: %s; look at the disk under state.directory (space, "

@@ -10,13 +10,16 @@
 
 /* A running worker that has said nothing for longer is not ready: its view tells the past. */
 #define FCAP_READY_STALE_MS 5000
+/* A write of the store that takes longer hangs. */
+#define FCAP_WRITE_HANGS_MS 5000
 
 /* What is judged besides the views. */
 struct fcap_health_facts {
-    int64_t now_ms;                                /* CLOCK_MONOTONIC */
-    bool is_state_open;                            /* false: it is still being opened */
-    bool write_stopped;                            /* RocksDB takes no writes, */
-    bool sync_failing;                             /* or could not make them durable */
+    int64_t now_ms;         /* CLOCK_MONOTONIC */
+    bool is_state_open;     /* false: it is still being opened */
+    bool write_stopped;     /* RocksDB takes no writes, */
+    bool sync_failing;      /* or could not make them durable */
+    int64_t write_waits_ms; /* how long the write under way has not come back; 0: there is none */
     const char *last_store_error;                  /* may be empty */
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
     const char *checkpoints;                       /* how they stand; NULL: there are none */

@@ -77,6 +77,7 @@ static const struct family store_families[] = {
     STORE(block_cache_hits, "block_cache_hits_total", "counter", AS_IS, "blocks found in the cache"),
     STORE(block_cache_misses, "block_cache_misses_total", "counter", AS_IS, "blocks not found in the cache"),
     STORE(write_stopped, "write_stopped", "gauge", AS_IS, "1 while RocksDB takes no writes"),
+    STORE(write_waits_us, "write_waits_seconds", "gauge", MICROSECONDS, "time that the write under way has taken"),
     STORE(sync_failing, "sync_failing", "gauge", AS_IS, "1 when commits could not be made durable the last time"),
     STORE(delayed_write_rate, "delayed_write_rate_bytes", "gauge", AS_IS, "bytes a second to which writes are slowed down; 0: not"),
     STORE(level0_files, "level0_files", "gauge", AS_IS, "level-0 files of all families"),

@@ -69,6 +69,7 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         .is_state_open = db != NULL,
         .write_stopped = ret_metrics->write_stopped != 0,
         .sync_failing = ret_metrics->sync_failing != 0,
+        .write_waits_ms = (int64_t)(ret_metrics->write_waits_us / 1000),
         .last_store_error = last.text,
         .checkpoints = checkpointer != NULL ? checkpoints.text : NULL,
         .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),

@@ -246,6 +246,42 @@ static void test_tables_that_cannot_be_read(void **unused)
     check_failure(&failure);
 }
 
+#define HANGS "the state takes no commits: a write has not come back for"
+
+/* A file system of the network whose server is silent. */
+static void test_a_volume_that_hangs(void **unused)
+{
+    (void)unused;
+    disk_world_start(&world);
+    disk_world_count(&world, 500);
+    disk_world_mark(&world);
+    faulty_disk_hang(&world.disk, world.state);
+    int64_t deadline_ms = lab_monotonic_ms() + DISK_WAIT_MS;
+    do {
+        assert_true(lab_monotonic_ms() < deadline_ms);
+        run_fixture_produce(&world.run, 100);
+        lab_pause_ms(200);
+        (void)daemon_process_get(&world.run.process, "/readyz", NULL);
+    } while (strstr(world.run.process.text, HANGS) == NULL);
+    assert_true(disk_world_metric(&world, "fcapd_store_write_waits_seconds") > 1);
+    disk_world_every_key_is_right(&world);
+    assert_int_equal(daemon_process_get(&world.run.process, "/readyz", NULL), 503);
+    assert_int_equal(daemon_process_get(&world.run.process, "/livez", NULL), 200);
+    faulty_disk_heal(&world.disk);
+    disk_world_await_ready(&world, 200, "");
+    disk_world_count(&world, 100);
+    disk_world_every_key_is_right(&world);
+    disk_world_stop(&world);
+    fault_is_proved(&(const struct fault){
+        .id = "state-volume-hangs",
+        .fault = "writes to the volume of `state.directory` do not come back",
+        .sees = "`/readyz` 503: `" HANGS " N ms`, `/livez` 200; `fcapd_store_write_waits_seconds` "
+                "grows; counting goes on until the commits that wait stall it",
+        .lost = NOTHING,
+        .recovers = "by itself when they come back",
+    });
+}
+
 /* --- read-only and gone ------------------------------------------------------------------------
  */
 
@@ -339,6 +375,7 @@ int main(int argc, char **argv)
         TEST(test_calls_that_fail),
         TEST_SMALL(test_a_flush_that_fails),
         TEST(test_tables_that_cannot_be_read),
+        TEST(test_a_volume_that_hangs),
         TEST(test_a_start_on_a_read_only_volume),
         TEST_SMALL(test_a_volume_that_is_unmounted),
     };

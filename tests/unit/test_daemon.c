@@ -205,6 +205,11 @@ static void become_unsynced(struct fixture *f)
     f->facts.last_store_error = "Input/output error";
 }
 
+static void become_hung(struct fixture *f)
+{
+    f->facts.write_waits_ms = FCAP_WRITE_HANGS_MS + 1;
+}
+
 static void become_opening(struct fixture *f)
 {
     f->facts.is_state_open = false;
@@ -251,6 +256,7 @@ static void test_each_reason_makes_it_unready_and_is_named(void **unused)
         {become_idle, "no partition is assigned", "kafka.topic"},
         {become_failing, "No space left on device", "state.directory"},
         {become_stopped, "takes no commits", "state.directory"},
+        {become_hung, "takes no commits: a write has not come back for 5001 ms", "state.directory"},
         {become_unsynced, "takes no commits: Input/output error", "state.directory"},
         {become_opening, "is being opened", "state.directory"},
         {become_mute, "fc:meta cannot be written (noperm): NOPERM no key", "ACL"},
