@@ -86,6 +86,10 @@ struct fcap_checkpoint_place_ops {
     enum fcap_status (*open)(struct fcap_checkpoint_place *place, const char *directory,
                              struct fcap_error *error);
     void (*position)(struct fcap_checkpoint_place *place, struct fcap_store_position *ret_position);
+    /* Every partition that the state holds. */
+    enum fcap_status (*partitions)(struct fcap_checkpoint_place *place,
+                                   fcap_checkpoint_partition_visitor visitor, void *context,
+                                   struct fcap_error *error);
     /* As fcap_store_rocksdb_apply() and fcap_store_rocksdb_fork(). */
     enum fcap_status (*apply)(struct fcap_checkpoint_place *place, uint64_t sequence,
                               const struct fcap_batch *batch, struct fcap_error *error);

@@ -157,6 +157,7 @@ struct fcap_config {
     } durability;
     struct {
         const char *directory; /* optional; NULL: no checkpoints */
+        bool must_exist;
         int64_t interval_ms;
         int64_t min_pause_ms;
         int64_t retain;

@@ -95,6 +95,15 @@ enum fcap_status fcap_objects_directory_open(const char *directory, bool must_ex
                                              struct fcap_objects **ret_objects,
                                              struct fcap_error *error) FCAP_MUST_USE;
 
+/* The same for a place that was used before: UNAVAILABLE also when its mark has another id. */
+enum fcap_status fcap_objects_directory_open_known(const char *directory, const char *id,
+                                                   struct fcap_objects **ret_objects,
+                                                   struct fcap_error *error) FCAP_MUST_USE;
+
+/* The id of its mark, 32 digits, by which one place is told from another. Valid until close. */
+#define FCAP_OBJECTS_ID_DIGITS 32
+const char *fcap_objects_directory_id(const struct fcap_objects *objects);
+
 /* Writers and locks must have been given back. NULL is fine. */
 void fcap_objects_directory_close(struct fcap_objects *objects);
 

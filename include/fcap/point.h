@@ -84,6 +84,11 @@
     X(savepoint_made,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "its manifest is made, nothing is read back") \
     X(restore_copying,      CHECKPOINT, FCAP_LEAD_CHECKPOINT, 6, "a piece of a file is read")             \
     X(restore_moving,       CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a state is made, and not all of it in its place") \
+    X(replace_begun,        CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "a state is made, the one in its place is whole") \
+    X(replace_aside,        CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "it is made, and the old one moves aside") \
+    X(replace_removing,     CHECKPOINT, FCAP_LEAD_CHECKPOINT, 1, "it is in its place, the old one lies beside it") \
+    X(damage_aside,         CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a damaged state moves aside, and nothing replaces it") \
+    X(forward_applied,      CHECKPOINT, FCAP_LEAD_CHECKPOINT, 9, "a state that is behind has got one more batch") \
     X(adoption_chosen,      ADOPTION,   FCAP_LEAD_ADOPT, 2, "a checkpoint is chosen for a partition, nothing is opened") \
     X(adoption_opened,      ADOPTION,   FCAP_LEAD_ADOPT, 2, "it is open and its changelog is checked, the old state is there") \
     X(partition_carried,    ADOPTION,   FCAP_LEAD_ADOPT, 3, "a batch of the partition is written, others are to come") \

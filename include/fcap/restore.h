@@ -31,6 +31,16 @@ struct fcap_restore_settings {
     const char *instance;
     const char *directory; /* where the state is to be: absent, or empty. NULL: only verify */
     struct fcap_checkpoint_place *place; /* NULL: only verify */
+    /* A state that lies there stays until the new one is whole and in its place; nobody has it open
+     * and nobody may open it. */
+    bool replaces;
+    /* Somebody wants this state, whatever checkpoints there are: starts keep it until one of its
+     * own lineage is kept (fcap/choose.h). */
+    bool is_chosen;
+    /* A file of the state was found damaged: a kept one that is the same byte for byte was damaged
+     * when it was sent. Size 0: there is none. */
+    uint64_t damaged_size;
+    uint64_t damaged_hash;
     /* Why something newer was not taken; one line. NULL: nobody is told. */
     void (*tell)(void *context, const char *text);
     /* Bytes that were read, of those that the checkpoint in hand has. It starts again with the next

@@ -169,6 +169,8 @@ const struct fcap_config_key fcap_config_keys[] = {
            "Time between two syncs with durability.sync: interval."),
     ANYTEXT("checkpoint.directory", checkpoint.directory, PATH_BYTES, NULL, OPTIONAL,
             "Where checkpoints are kept, on a volume that outlives the machine; mount it before fcapd starts. Instances may share it. Absent: there are none."),
+    BOOLEAN("checkpoint.must_exist", checkpoint.must_exist, "false",
+            "True: the directory is never made, so that a volume which is not mounted is not taken for an empty one; set it when the first start has made it."),
     NUMBER("checkpoint.interval", DURATION, checkpoint.interval_ms, SECOND, DAY, "2m",
            "From one checkpoint to the next; what changed since the last one is written."),
     NUMBER("checkpoint.min_pause", DURATION, checkpoint.min_pause_ms, 0, DAY, "30s",

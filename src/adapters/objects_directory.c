@@ -507,6 +507,30 @@ enum fcap_status fcap_objects_directory_open(const char *path, bool must_exist,
     return FCAP_OK;
 }
 
+enum fcap_status fcap_objects_directory_open_known(const char *path, const char *id,
+                                                   struct fcap_objects **ret_objects,
+                                                   struct fcap_error *error)
+{
+    struct fcap_objects *objects = NULL;
+    enum fcap_status status = fcap_objects_directory_open(path, true, &objects, error);
+    if (status == FCAP_OK && strcmp(fcap_objects_directory_id(objects), id) != 0) {
+        fcap_objects_directory_close(objects);
+        return fcap_error_set(error, FCAP_UNAVAILABLE,
+                              "%s: another volume is mounted than the one that was used before; "
+                              "mount the right one",
+                              path);
+    }
+    if (status == FCAP_OK) {
+        *ret_objects = objects;
+    }
+    return status;
+}
+
+const char *fcap_objects_directory_id(const struct fcap_objects *objects)
+{
+    return ((const struct objects_directory *)objects)->id;
+}
+
 void fcap_objects_directory_close(struct fcap_objects *port)
 {
     if (port == NULL) {

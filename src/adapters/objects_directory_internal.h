@@ -13,7 +13,7 @@
 #define OBJECTS_NEW_MARK ".mark-" /* a mark that is being made */
 
 enum {
-    OBJECTS_ID_DIGITS = 32,    /* of a mark */
+    OBJECTS_ID_DIGITS = FCAP_OBJECTS_ID_DIGITS, /* of a mark */
     OBJECTS_TEMPORARY_MAX = 32 /* bytes of the name of what is being written, with NUL */
 };
 

@@ -18,6 +18,7 @@ struct found {
     bool has_current;
     bool has_data;     /* a table, or a log with something in it */
     bool is_restoring; /* a restore has not come to its end */
+    bool is_moving;    /* it has, but for the moving of its files */
     char foreign[256]; /* a name that no RocksDB directory has; "" if none */
 };
 
@@ -65,6 +66,8 @@ static enum fcap_status look_into(const char *path, struct found *ret_found,
         }
         ret_found->has_current = ret_found->has_current || strcmp(name, "CURRENT") == 0;
         ret_found->is_restoring = ret_found->is_restoring || strcmp(name, ".restoring") == 0;
+        ret_found->is_moving =
+            ret_found->is_moving || strcmp(name, ".restored") == 0 || strcmp(name, ".moving") == 0;
         bool has_bytes = fstatat(dirfd(directory), name, &info, 0) == 0 && info.st_size > 0;
         ret_found->has_data =
             ret_found->has_data || (has_bytes && (has_suffix(name, ".sst") ||
@@ -139,6 +142,11 @@ enum fcap_status store_directory_check(const char *directory, bool is_read_only,
         return fcap_error_set(error, FCAP_FOREIGN,
                               "%s holds something else (%s); give fcapd a directory of its own",
                               directory, found.foreign);
+    }
+    if (!found.has_current && found.is_moving) {
+        return fcap_error_set(error, FCAP_CONFIG,
+                              "%s: a restore was interrupted at its end; fcapd run goes on with it",
+                              directory);
     }
     if (!found.has_current && !found.has_data && found.is_restoring) {
         return fcap_error_set(

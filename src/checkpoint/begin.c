@@ -20,7 +20,7 @@ static enum fcap_status take_lock(struct fcap_checkpointer *checkpointer, struct
 
 /* Reads one manifest. CORRUPT: it is damaged and will be cut. */
 static enum fcap_status read_manifest(struct fcap_checkpointer *checkpointer, const char *name,
-                                      struct fcap_checkpoint *ret_checkpoint,
+                                      uint64_t number, struct fcap_checkpoint *ret_checkpoint,
                                       struct fcap_error *error)
 {
     struct fcap_buffer bytes = {0};
@@ -29,11 +29,27 @@ static enum fcap_status read_manifest(struct fcap_checkpointer *checkpointer, co
     if (status == FCAP_OK) {
         status = fcap_checkpoint_decode(fcap_buffer_bytes(&bytes), ret_checkpoint, error);
     }
+    if (status == FCAP_OK && ret_checkpoint->number != number) {
+        fcap_checkpoint_done(ret_checkpoint);
+        status = fcap_error_set(error, FCAP_CORRUPT, "it is the manifest of another number");
+    }
     if (status != FCAP_OK) {
         fcap_error_prefix(error, name);
     }
     fcap_buffer_done(&bytes);
     return status;
+}
+
+/* It is damaged, and will be cut: also when the volume fails to give its bytes again and again.
+ * What the state needs to know of it, its numbers, it was asked at the start (choose.c). */
+static bool is_unreadable(struct fcap_checkpointer *checkpointer, enum fcap_status status)
+{
+    enum { TRIES = 3 };
+    if (status == FCAP_IO) {
+        checkpointer->manifest_failures++;
+        return checkpointer->manifest_failures > TRIES;
+    }
+    return status == FCAP_CORRUPT || status == FCAP_LIMIT || status == FCAP_REFUSED;
 }
 
 /* All manifests, oldest first, become generations; *ret_newest the number of the newest, damaged or
@@ -54,8 +70,8 @@ static enum fcap_status read_manifests(struct fcap_checkpointer *checkpointer,
         }
         *ret_newest = number;
         enum fcap_status status =
-            read_manifest(checkpointer, list->entries[i].name, &checkpoint, &why);
-        if (status == FCAP_CORRUPT || status == FCAP_LIMIT || status == FCAP_REFUSED) {
+            read_manifest(checkpointer, list->entries[i].name, number, &checkpoint, &why);
+        if (is_unreadable(checkpointer, status)) {
             checkpointer_tell(checkpointer, FCAP_CHECKPOINTER_WARN,
                               "checkpoints: a manifest is not used: %s", why.text);
             checkpointer->has_unread = true;
@@ -65,7 +81,6 @@ static enum fcap_status read_manifests(struct fcap_checkpointer *checkpointer,
             *error = why;
             return status;
         }
-        checkpoint.number = number;
         if (memcmp(&checkpoint.lineage, &checkpointer->start.lineage, sizeof checkpoint.lineage) ==
                 0 &&
             checkpoint.sequence > *ret_furthest) {
@@ -113,6 +128,13 @@ static void join(struct fcap_checkpointer *checkpointer, const struct fcap_check
     checkpointer->metrics.number = newest->number;
 }
 
+/* What lies in the future is new. */
+static int64_t age_ms(int64_t wall_ms, int64_t then_ms)
+{
+    const int64_t since_ms = then_ms > 0 ? then_ms : 0;
+    return wall_ms > since_ms ? wall_ms - since_ms : 0;
+}
+
 static void compare(struct fcap_checkpointer *checkpointer)
 {
     (void)pthread_mutex_lock(&checkpointer->lock);
@@ -125,10 +147,8 @@ static void compare(struct fcap_checkpointer *checkpointer)
     if (newest != NULL) {
         int64_t wall_ms = clock->wall_ms(clock);
         int64_t now_ms = checkpointer_now_ms(checkpointer);
-        int64_t old_ms = wall_ms - newest->made_ms;
-        int64_t snapshot_old_ms = wall_ms - newest->snapshot_ms;
-        checkpointer->complete_ms = now_ms - (old_ms > 0 ? old_ms : 0);
-        checkpointer->snapshot_ms = now_ms - (snapshot_old_ms > 0 ? snapshot_old_ms : 0);
+        checkpointer->complete_ms = now_ms - age_ms(wall_ms, newest->made_ms);
+        checkpointer->snapshot_ms = now_ms - age_ms(wall_ms, newest->snapshot_ms);
         checkpointer->metrics.number = newest->number;
     }
     if (is_same) {

@@ -87,9 +87,10 @@ struct fcap_checkpointer {
     uint64_t limit;     /* it covers the batches up to this one, if none of them was lost */
     bool is_making;
     uint64_t number_next;
-    uint64_t bytes_shipped; /* since the last manifest */
-    bool may_fork;          /* no batch can have been submitted yet */
-    bool is_stopping;       /* `stopping`, as this step found it */
+    uint64_t bytes_shipped;     /* since the last manifest */
+    bool may_fork;              /* no batch can have been submitted yet */
+    unsigned manifest_failures; /* a manifest could not be read, though its place is there */
+    bool is_stopping;           /* `stopping`, as this step found it */
     bool is_final_done;
 
     /* The materialiser. */

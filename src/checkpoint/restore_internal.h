@@ -3,6 +3,7 @@
 #define RESTORE_INTERNAL_H
 
 #include "object_list.h"
+#include "restore_switch.h"
 
 #include "fcap/restore.h"
 
@@ -20,10 +21,19 @@ struct restore {
     uint64_t not_taken;
     char restoring[4096]; /* where the state is made */
     int lock;             /* of the place; -1: none is held */
+    bool is_late;         /* the place is taken only when a checkpoint is about to be restored */
+    bool has_unreadable;  /* a manifest of the newest listing is damaged */
+    /* True: this checkpoint may be taken; newest first, in order. NULL: each may. */
+    bool (*wants)(void *context, const struct fcap_checkpoint *checkpoint);
+    /* Asked before the snapshots of a checkpoint are tried: OK gives its state without them,
+     * CORRUPT goes on with them. NULL: nobody is. */
+    enum fcap_status (*forward)(void *context, struct restore *restore,
+                                const struct fcap_checkpoint *log,
+                                struct fcap_restore_report *report, struct fcap_error *error);
+    /* With `is_late`: the place is needed now, whatever it is open for. */
+    void (*release)(void *context);
+    void *context; /* of all three */
 };
-
-/* Whoever has the place of a state locks this file in it, as RocksDB does. */
-#define RESTORE_LOCK "LOCK"
 
 /* Which snapshot with which changelog: both may be of one checkpoint, or the snapshot is of an
  * older one. */
@@ -49,6 +59,23 @@ enum fcap_status restore_read_segment(struct restore *restore,
 enum fcap_status restore_read_file(struct restore *restore, const struct fcap_checkpoint_file *file,
                                    const char *path, struct fcap_error *error);
 
+/* Restores, or verifies: all of fcap_restore() but its lists, which the caller frees with
+ * restore_done(). */
+enum fcap_status restore_run(struct restore *restore, struct fcap_restore_report *report,
+                             struct fcap_error *error);
+void restore_done(struct restore *restore);
+
+/* Brings the open state of the place, which stands at `from` in the lineage of `log`, up to the end
+ * of `log` by its segments. CORRUPT: they are not all there, or damaged, and the state is as it
+ * was. FOREIGN: it turned out not to be of this history, and is of no use any more. *ret_batches:
+ * how many were applied. */
+enum fcap_status restore_forward(struct restore *restore, const struct fcap_checkpoint *from,
+                                 const struct fcap_checkpoint *log, uint64_t *ret_batches,
+                                 struct fcap_error *error);
+
+/* Does the listing have all of an object, as far as is known? CORRUPT: no. */
+enum fcap_status restore_look_at(const struct restore *restore, const char *object, uint64_t size,
+                                 struct fcap_error *error);
 /* Lists and reads the manifests. *ret_newest: the newest one's number, whole or not. */
 enum fcap_status restore_list(struct restore *restore, uint64_t *ret_newest,
                               struct fcap_error *error);
@@ -59,11 +86,11 @@ void restore_list_done(struct restore *restore);
 enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
                               struct fcap_restore_report *report, struct fcap_error *error);
 
-/* The place is absent or empty, or a restore was interrupted there; makes the directory and locks
- * it. LOCKED: somebody is at work there. */
+/* The place is absent or empty, or a restore was interrupted there, or what is there is replaced;
+ * makes the directory and locks it. LOCKED: somebody is at work there. */
 enum fcap_status restore_take_place(struct restore *restore, struct fcap_error *error);
 void restore_leave_place(struct restore *restore);
-/* Removes what is not a state yet. */
+/* Removes what is not whole yet. */
 enum fcap_status restore_clear(struct restore *restore, struct fcap_error *error);
 
 #endif

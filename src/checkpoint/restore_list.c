@@ -56,6 +56,7 @@ static enum fcap_status read_one(struct restore *restore, const char *name, uint
         return status;
     }
     fcap_error_prefix(error, name);
+    restore->has_unreadable = restore->has_unreadable || status != FCAP_REFUSED;
     restore->not_taken++;
     tell(restore, error->text);
     return FCAP_OK;
@@ -67,6 +68,7 @@ enum fcap_status restore_list(struct restore *restore, uint64_t *ret_newest,
     char prefix[FCAP_OBJECT_NAME_MAX + 1];
     const struct fcap_restore_settings *settings = restore->settings;
     restore_list_done(restore);
+    restore->has_unreadable = false;
     *ret_newest = 0;
     (void)fcap_checkpoint_prefix(settings->profile, settings->instance, prefix); /* Its argument. */
     enum fcap_status status = object_list_fill(&restore->listed, restore->objects, prefix, error);
@@ -89,7 +91,7 @@ enum fcap_status fcap_restore_list(struct fcap_objects *objects, const char *pro
                                    void *context, struct fcap_error *error)
 {
     const struct fcap_restore_settings settings = {.profile = profile, .instance = instance};
-    struct restore restore = {.settings = &settings, .objects = objects};
+    struct restore restore = {.settings = &settings, .objects = objects, .lock = -1};
     uint64_t newest = 0;
     enum fcap_status status = restore_list(&restore, &newest, error);
     for (size_t i = 0; i < restore.checkpoint_count && status == FCAP_OK; i++) {

@@ -1,10 +1,7 @@
 /* Makes the state in a hidden directory of its place, so that neither the place's parent nor
- * another file system is needed, and moves it up, CURRENT last: without that there is no state. */
+ * another file system is needed. When it is whole it becomes the state (restore_switch.h). */
 #include "restore_internal.h"
 
-#include "fcap/point.h"
-
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -91,52 +88,18 @@ static enum fcap_status bring_up(struct restore *restore, const struct candidate
     return status;
 }
 
-static enum fcap_status move_up(const struct restore *restore, const char *name,
-                                struct fcap_error *error)
+/* Durable with the directory. */
+static enum fcap_status mark_chosen(const struct restore *restore, struct fcap_error *error)
 {
-    char from[sizeof restore->restoring + 256];
-    char to[sizeof restore->restoring + 256];
-    (void)snprintf(from, sizeof from, "%s/%s", restore->restoring, name); /* Names have 255. */
-    (void)snprintf(to, sizeof to, "%s/%s", restore->settings->directory, name);
-    return rename(from, to) == 0
-               ? FCAP_OK
-               : fcap_error_set(error, FCAP_IO, "rename %s to %s: %s", from, to, strerror(errno));
-}
-
-static enum fcap_status put_into_place(struct restore *restore, struct fcap_error *error)
-{
-    const char *place = restore->settings->directory;
-    DIR *directory = opendir(restore->restoring);
-    if (directory == NULL) {
-        return fcap_error_set(error, FCAP_IO, "%s: %s", restore->restoring, strerror(errno));
+    char path[sizeof restore->restoring + sizeof SWITCH_CHOSEN];
+    (void)snprintf(path, sizeof path, "%s/" SWITCH_CHOSEN, restore->restoring); /* Fits. */
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+    if (file < 0) {
+        return fcap_error_set(error, errno == ENOSPC ? FCAP_NO_SPACE : FCAP_IO, "%s: %s", path,
+                              strerror(errno));
     }
-    enum fcap_status status = FCAP_OK;
-    for (struct dirent *entry = readdir(directory); entry != NULL && status == FCAP_OK;
-         entry = readdir(directory)) {
-        /* The lock that we hold must not be replaced by another one. */
-        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "CURRENT") != 0 &&
-            strcmp(entry->d_name, RESTORE_LOCK) != 0) {
-            FCAP_POINT(restore_moving);
-            status = move_up(restore, entry->d_name, error);
-        }
-    }
-    (void)closedir(directory); /* Only read. */
-    if (status == FCAP_OK) {
-        status = sync_directory(place, error);
-    }
-    FCAP_POINT(restore_moving);
-    if (status == FCAP_OK) {
-        status = move_up(restore, "CURRENT", error);
-    }
-    if (status == FCAP_OK) {
-        status = sync_directory(place, error);
-    }
-    struct fcap_error unused;
-    if (status == FCAP_OK &&
-        fcap_checkpoint_remove_directory(restore->restoring, &unused) != FCAP_OK) {
-        return FCAP_OK; /* The state is there. What is left is hidden, and empty. */
-    }
-    return status;
+    (void)close(file); /* Nothing was written. */
+    return FCAP_OK;
 }
 
 enum fcap_status restore_make(struct restore *restore, const struct candidate *candidate,
@@ -149,11 +112,14 @@ enum fcap_status restore_make(struct restore *restore, const struct candidate *c
     if (status == FCAP_OK) {
         status = bring_up(restore, candidate, &report->batches, error);
     }
+    if (status == FCAP_OK && restore->settings->is_chosen) {
+        status = mark_chosen(restore, error);
+    }
     if (status == FCAP_OK) {
         status = sync_directory(restore->restoring, error);
     }
     if (status == FCAP_OK) {
-        return put_into_place(restore, error);
+        return switch_commit(restore->settings->directory, error);
     }
     struct fcap_error unused;
     if (restore_clear(restore, &unused) != FCAP_OK) {

@@ -158,6 +158,13 @@ static void place_position(struct fcap_checkpoint_place *place,
     fcap_store_rocksdb_position(of_place(place)->db, ret_position);
 }
 
+static enum fcap_status place_partitions(struct fcap_checkpoint_place *place,
+                                         fcap_checkpoint_partition_visitor visitor, void *context,
+                                         struct fcap_error *error)
+{
+    return scan(of_place(place)->db, visitor, context, error);
+}
+
 static enum fcap_status place_apply(struct fcap_checkpoint_place *place, uint64_t sequence,
                                     const struct fcap_batch *batch, struct fcap_error *error)
 {
@@ -178,7 +185,13 @@ static void place_close(struct fcap_checkpoint_place *place)
 void fcap_checkpoint_place_rocksdb_init(struct fcap_checkpoint_place_rocksdb *place,
                                         const struct fcap_store_settings *settings)
 {
-    static const struct fcap_checkpoint_place_ops ops = {place_open, place_position, place_apply,
-                                                         place_fork, place_close};
+    static const struct fcap_checkpoint_place_ops ops = {
+        .open = place_open,
+        .position = place_position,
+        .partitions = place_partitions,
+        .apply = place_apply,
+        .fork = place_fork,
+        .close = place_close,
+    };
     *place = (struct fcap_checkpoint_place_rocksdb){.place = {&ops}, .settings = settings};
 }

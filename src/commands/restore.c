@@ -110,6 +110,7 @@ static enum fcap_status restore(struct restoring *restoring, const struct fcap_c
         .instance = config->instance,
         .directory = is_real ? config->state.directory : NULL,
         .place = is_real ? &place.place : NULL,
+        .is_chosen = true,
         .tell = tell,
         .progress = tell_progress,
         .context = restoring,

@@ -6,18 +6,31 @@
 #define FCAP_DAEMON_CHECKPOINTS_H
 
 #include "fcap/checkpointer.h"
+#include "fcap/choose.h"
 #include "fcap/config.h"
 
 struct fcap_checkpoints;
 
-/* Before the state is opened: makes one from the newest checkpoint that is whole when there is none
- * in its place; one log line says what the state comes from. NULL when checkpoint.directory is not
- * set. A volume that is away is an error only when there is no state here: what Kafka holds may be
- * less. Borrows all of it. */
+/* What a start begins with. */
+struct fcap_beginning {
+    enum fcap_state_source source;
+    bool distrusts; /* checkpoints: they may hold the damage of the state that was here */
+    struct fcap_store_rocksdb *db; /* open already; NULL: it is to be opened. The caller's */
+};
+
+/* Before the state is opened: takes what lies in its place, a checkpoint, or nothing, whichever is
+ * freshest and valid (fcap/choose.h); one log line says what, and why. *ret_checkpoints is NULL
+ * when checkpoint.directory is not set. A volume that is away is an error only when there is no
+ * valid state here: what Kafka holds may be less. CORRUPT: the state here is damaged, and there is
+ * no other. Borrows all of it. */
 enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
                                        const struct fcap_store_settings *store,
                                        struct fcap_checkpoints **ret_checkpoints,
+                                       struct fcap_beginning *ret_beginning,
                                        struct fcap_error *error) FCAP_MUST_USE;
+
+/* The state was found damaged while it was read, as `text` says: the next start must know. */
+void fcap_checkpoints_damaged(const struct fcap_config *config, const char *text);
 
 /* With the state open, before workers are. Borrows it. NULL checkpoints are fine. */
 enum fcap_status fcap_checkpoints_follow(struct fcap_checkpoints *checkpoints,

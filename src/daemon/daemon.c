@@ -28,6 +28,7 @@
 struct daemon {
     const struct fcap_config *config;
     bool replay_from_kafka;
+    bool distrusts_checkpoints; /* the start did not take one, though there are some */
     struct fcap_worker_shared shared;
     struct fcap_board *board;
     struct fcap_questions *questions;
@@ -148,12 +149,18 @@ static enum fcap_status open_state(struct daemon *daemon, const struct fcap_memo
                                    struct fcap_error *error)
 {
     fcap_compose_store(daemon->config, plan, &daemon->store);
-    enum fcap_status status =
-        fcap_checkpoints_open(daemon->config, &daemon->store, &daemon->checkpoints, error);
+    struct fcap_beginning beginning;
+    enum fcap_status status = fcap_checkpoints_open(daemon->config, &daemon->store,
+                                                    &daemon->checkpoints, &beginning, error);
     if (status != FCAP_OK) {
         return status;
     }
-    status = fcap_store_rocksdb_open(&daemon->store, &daemon->db, error);
+    daemon->db = beginning.db;
+    daemon->distrusts_checkpoints = beginning.distrusts;
+    fcap_server_tell_source(daemon->server, beginning.source);
+    if (daemon->db == NULL) {
+        status = fcap_store_rocksdb_open(&daemon->store, &daemon->db, error);
+    }
     if (status != FCAP_OK) {
         fcap_error_prefix(error, "state.directory");
     }
@@ -180,11 +187,12 @@ static int64_t chosen_ms(const struct daemon *daemon)
 }
 
 /* Where partitions get their state from when the group gives them to this process. A replay was
- * asked for: no state may come from elsewhere. */
+ * asked for, or checkpoints may hold the damage that led to it: no state may come from elsewhere.
+ */
 static enum fcap_status open_adopter(struct daemon *daemon, struct fcap_error *error)
 {
     struct fcap_objects *objects = fcap_checkpoints_objects(daemon->checkpoints);
-    if (objects == NULL || daemon->replay_from_kafka) {
+    if (objects == NULL || daemon->replay_from_kafka || daemon->distrusts_checkpoints) {
         return FCAP_OK;
     }
     const struct fcap_adopter_settings settings = {.profile = daemon->config->profile,
@@ -307,10 +315,24 @@ static void wait_for_stop(struct daemon *daemon)
     }
 }
 
+/* What a worker has read is not what was written: the next start must not meet it again. RocksDB's
+ * own words name the file. */
+static void note_damage(struct daemon *daemon, size_t worker)
+{
+    struct fcap_error last = {""};
+    struct fcap_worker_view *views = fcap_board_views_open(daemon->board);
+    fcap_store_rocksdb_last_error(daemon->db, &last);
+    fcap_board_read(daemon->board, views);
+    bool is_store = fcap_store_rocksdb_status(last.text) == FCAP_CORRUPT;
+    fcap_checkpoints_damaged(daemon->config, is_store ? last.text : views[worker].error);
+    fcap_board_views_close(daemon->board, views);
+}
+
 /* Stops the workers together; gives the worst of their results. */
 static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
 {
     enum fcap_status worst = FCAP_OK;
+    bool is_damaged = false;
     int64_t deadline_ms = daemon->config->shutdown.deadline_ms;
     int64_t now_ms = fcap_clock_os_monotonic_ms();
     int64_t drain_ms = now_ms + deadline_ms / LEFT_AFTER_DRAIN;
@@ -322,6 +344,10 @@ static enum fcap_status stop_workers(struct daemon *daemon, bool *ret_is_clean)
     for (int64_t i = 0; i < daemon->config->workers; i++) {
         struct fcap_worker_result result = fcap_worker_close(daemon->workers[i]);
         daemon->workers[i] = NULL;
+        if (result.status == FCAP_CORRUPT && !is_damaged) {
+            is_damaged = true;
+            note_damage(daemon, (size_t)i);
+        }
         *ret_is_clean = *ret_is_clean && result.is_clean;
         bool is_worse = fcap_status_class(result.status) > fcap_status_class(worst);
         worst = is_worse ? result.status : worst;

@@ -295,6 +295,10 @@ bool fcap_health_ready(const struct fcap_config *config, const struct fcap_worke
     fcap_buffer_put_text(body, "],\n \"windows\":");
     fcap_readiness_put_windows(config, views, view_count, body);
     fcap_readiness_put_retention(config, facts->retention_ms, body);
+    if (facts->source < FCAP_STATE_SOURCES) {
+        fcap_buffer_put_text(body, ",\n \"state_source\":");
+        put_string(body, fcap_state_source_name(facts->source));
+    }
     if (facts->checkpoints != NULL) {
         fcap_buffer_put_text(body, ",\n \"checkpoints\":");
         put_string(body, facts->checkpoints);

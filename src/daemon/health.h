@@ -3,6 +3,7 @@
 #define FCAP_DAEMON_HEALTH_H
 
 #include "board.h"
+#include "fcap/choose.h"
 #include "fcap/config.h"
 
 /* A worker's loop that has stood still for longer is not alive. Below the watchdog's bound. */
@@ -23,6 +24,7 @@ struct fcap_health_facts {
     const char *last_store_error;                  /* may be empty */
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
     const char *checkpoints;                       /* how they stand; NULL: there are none */
+    enum fcap_state_source source;                 /* of the state; SOURCES: not known yet */
     int64_t retention_ms; /* of the topic, as it was at the start; 0: not known; -1: for ever */
 };
 

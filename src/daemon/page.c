@@ -384,6 +384,19 @@ static void put_store(const struct fcap_page_settings *settings, struct fcap_buf
     }
 }
 
+static void put_source(const struct fcap_page_settings *settings, struct fcap_buffer *page)
+{
+    static const char name[] = "fcapd_state_source";
+    fcap_metrics_family(page, name, "gauge",
+                        "1 for where the start took the state from: what lay there, that brought "
+                        "forward by a changelog, a checkpoint, Kafka");
+    for (int i = 0; i < FCAP_STATE_SOURCES; i++) {
+        const struct fcap_metrics_label label = {"source",
+                                                 fcap_state_source_name((enum fcap_state_source)i)};
+        fcap_metrics_sample(page, name, &label, 1, settings->source == (enum fcap_state_source)i);
+    }
+}
+
 static void put_checkpoints(const struct fcap_page_settings *settings, struct fcap_buffer *page)
 {
     static const char on[] = "fcapd_checkpoint_enabled";
@@ -500,6 +513,7 @@ void fcap_page_build(const struct fcap_page_settings *settings, struct fcap_buff
     put_windows(settings, page);
     put_retention(settings, page);
     put_store(settings, page);
+    put_source(settings, page);
     put_checkpoints(settings, page);
     put_adoptions(settings, page);
 }

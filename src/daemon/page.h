@@ -6,6 +6,7 @@
 #include "board.h"
 #include "fcap/adopter.h"
 #include "fcap/checkpointer.h"
+#include "fcap/choose.h"
 #include "fcap/config.h"
 #include "fcap/metrics.h"
 #include "fcap/store_rocksdb.h"
@@ -18,6 +19,7 @@ struct fcap_page_settings {
     const struct fcap_checkpoint_metrics *checkpoint; /* zeroes while there are none */
     const struct fcap_adopter_metrics *adoption;      /* the same */
     bool has_checkpoints;                             /* checkpoint.directory is set */
+    enum fcap_state_source source;                    /* SOURCES: not known yet */
     int64_t start_ms;                                 /* wall clock of the process's start */
     bool is_ready;
     int64_t retention_ms; /* of the topic; 0: not known; -1: for ever */

@@ -30,7 +30,7 @@ static const struct section {
     [PARTITION] = {"Each partition", {"fcapd_partition_"}},
     [WINDOW] = {"Each window, over the partitions of the process", {"fcapd_window_"}},
     [STORE] = {"RocksDB", {"fcapd_store_"}},
-    [CHECKPOINT] = {"Checkpoints", {"fcapd_checkpoint_", "fcapd_adoption_"}},
+    [CHECKPOINT] = {"Checkpoints", {"fcapd_checkpoint_", "fcapd_adoption_", "fcapd_state_"}},
 };
 
 /* Cuts the text up to `end` off the front of `rest`; all of it when there is no `end`. */

@@ -26,11 +26,17 @@ struct fcap_server {
     int64_t retention_ms;                   /* of the topic, atomic; 0: not known */
     struct fcap_checkpointer *checkpointer; /* atomic; NULL: none */
     struct fcap_adopter *adopter;           /* atomic; NULL: none */
+    unsigned source;                        /* of the state, atomic; FCAP_STATE_SOURCES: unknown */
 };
 
 static size_t workers_of(const struct fcap_server *server)
 {
     return fcap_board_workers(server->settings.board);
+}
+
+static enum fcap_state_source source_of(const struct fcap_server *server)
+{
+    return (enum fcap_state_source)__atomic_load_n(&server->source, __ATOMIC_RELAXED);
 }
 
 static void serve_live(void *context, const struct fcap_http_request *request,
@@ -72,6 +78,7 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
         .write_waits_ms = (int64_t)(ret_metrics->write_waits_us / 1000),
         .last_store_error = last.text,
         .checkpoints = checkpointer != NULL ? checkpoints.text : NULL,
+        .source = source_of(server),
         .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
         .reporter = &reporter,
     };
@@ -127,6 +134,7 @@ static void serve_metrics(void *context, const struct fcap_http_request *request
         .checkpoint = &checkpoint,
         .adoption = &adoption,
         .has_checkpoints = checkpointer != NULL,
+        .source = source_of(server),
         .start_ms = server->start_ms,
         .is_ready = is_ready,
         .retention_ms = __atomic_load_n(&server->retention_ms, __ATOMIC_RELAXED),
@@ -219,6 +227,7 @@ enum fcap_status fcap_server_open(const struct fcap_server_settings *settings,
     FCAP_ASSERT(server != NULL);
     server->settings = *settings;
     server->start_ms = fcap_clock_os_wall_ms();
+    server->source = FCAP_STATE_SOURCES;
     server->views = fcap_board_views_open(settings->board);
     const struct fcap_http_route routes[ROUTES] = {
         {"GET", "/livez", false, serve_live, server, false},
@@ -265,6 +274,13 @@ void fcap_server_attach_adopter(struct fcap_server *server, struct fcap_adopter 
 {
     if (server != NULL) {
         __atomic_store_n(&server->adopter, adopter, __ATOMIC_RELEASE);
+    }
+}
+
+void fcap_server_tell_source(struct fcap_server *server, enum fcap_state_source source)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->source, (unsigned)source, __ATOMIC_RELAXED);
     }
 }
 

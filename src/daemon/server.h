@@ -9,6 +9,7 @@
 #include "board.h"
 #include "fcap/adopter.h"
 #include "fcap/checkpointer.h"
+#include "fcap/choose.h"
 #include "fcap/config.h"
 #include "fcap/store_rocksdb.h"
 #include "questions.h"
@@ -42,6 +43,10 @@ void fcap_server_attach_checkpointer(struct fcap_server *server,
 
 /* The same of what takes partitions from checkpoints. */
 void fcap_server_attach_adopter(struct fcap_server *server, struct fcap_adopter *adopter);
+
+/* Tells the pages where the state was taken from; until then it is not known. A NULL server is
+ * fine. */
+void fcap_server_tell_source(struct fcap_server *server, enum fcap_state_source source);
 
 /* Tells the pages the topic's retention.ms, -1: for ever; until then it is not known. A NULL server
  * is fine. */

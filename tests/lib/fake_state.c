@@ -159,7 +159,10 @@ static bool read_all(struct fake_state *state, const char *directory)
 {
     struct fcap_buffer description = {0};
     struct fcap_buffer bytes = {0};
-    bool is_good = read_file(directory, "MANIFEST-000001", &description);
+    bool is_good =
+        read_file(directory, "CURRENT", &bytes) &&
+        fcap_bytes_equal(fcap_buffer_bytes(&bytes), fcap_bytes_of("MANIFEST-000001\n")) &&
+        read_file(directory, "MANIFEST-000001", &description);
     struct fcap_reader reader = fcap_reader_of(fcap_buffer_bytes(&description));
     for (size_t i = 0; i < FCAP_LINEAGE_BYTES; i++) {
         state->position.lineage.bytes[i] = fcap_reader_u8(&reader);
@@ -326,6 +329,13 @@ void fake_state_load(struct fake_state *state, const char *directory, int64_t *w
     FCAP_ASSERT(read_all(state, directory));
 }
 
+void fake_state_save(struct fake_state *state)
+{
+    flush(state);
+    (void)mkdir(state->directory, 0700); /* It may be there. */
+    write_all(state, state->directory);
+}
+
 void fake_state_done(struct fake_state *state)
 {
     fake_map_done(&state->map);
@@ -388,16 +398,31 @@ static enum fcap_status place_open(struct fcap_checkpoint_place *place, const ch
     static int64_t no_time;
     struct fake_place *fake = of_place(place);
     FCAP_ASSERT(!fake->is_open);
+    if (fake->refuse != FCAP_OK) {
+        return fcap_error_set(error, fake->refuse, "%s: planted", directory);
+    }
     init(&fake->state, directory, &no_time);
+    if (!read_all(&fake->state, directory)) {
+        fake_state_done(&fake->state);
+        return fcap_error_set(error, FCAP_CORRUPT, "%s: unreadable", directory);
+    }
     fake->is_open = true;
-    return read_all(&fake->state, directory) ? FCAP_OK
-                                             : fcap_error_set(error, FCAP_CORRUPT, "unreadable");
+    return FCAP_OK;
 }
 
 static void place_position(struct fcap_checkpoint_place *place,
                            struct fcap_store_position *ret_position)
 {
     *ret_position = of_place(place)->state.position;
+}
+
+static enum fcap_status place_partitions(struct fcap_checkpoint_place *place,
+                                         fcap_checkpoint_partition_visitor visitor, void *context,
+                                         struct fcap_error *error)
+{
+    (void)error;
+    visit_partitions(&of_place(place)->state.map, visitor, context);
+    return FCAP_OK;
 }
 
 static enum fcap_status place_apply(struct fcap_checkpoint_place *place, uint64_t sequence,
@@ -436,7 +461,13 @@ static void place_close(struct fcap_checkpoint_place *place)
 
 void fake_place_init(struct fake_place *place, uint64_t seed)
 {
-    static const struct fcap_checkpoint_place_ops ops = {place_open, place_position, place_apply,
-                                                         place_fork, place_close};
+    static const struct fcap_checkpoint_place_ops ops = {
+        .open = place_open,
+        .position = place_position,
+        .partitions = place_partitions,
+        .apply = place_apply,
+        .fork = place_fork,
+        .close = place_close,
+    };
     *place = (struct fake_place){.place = {&ops}, .seed = seed};
 }

@@ -47,6 +47,8 @@ void fake_state_init(struct fake_state *state, const char *directory, uint64_t s
                      int64_t *wall_ms);
 /* The state that lies in its directory, after a restore. */
 void fake_state_load(struct fake_state *state, const char *directory, int64_t *wall_ms);
+/* Writes it into its directory, as a process that ended has left it. */
+void fake_state_save(struct fake_state *state);
 void fake_state_done(struct fake_state *state);
 
 /* Writes a batch, all of its sections, and tells the follower. */
@@ -65,6 +67,7 @@ struct fake_place {
     bool is_open;
     uint64_t seed; /* of the next lineage */
     size_t applied;
+    enum fcap_status refuse; /* what open() gives; OK: it opens */
 };
 void fake_place_init(struct fake_place *place, uint64_t seed);
 

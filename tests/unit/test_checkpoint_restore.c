@@ -240,7 +240,7 @@ static void test_what_a_crash_left_is_removed(void **state)
     struct stat info;
     make_two_snapshots();
     world_lose_state();
-    (void)snprintf(path, sizeof path, "%s/.restoring", world.state_directory);
+    (void)snprintf(path, sizeof path, "%s/.moving", world.state_directory);
     assert_true(fcap_restore_is_free(world.state_directory));
     assert_int_equal(mkdir(world.state_directory, 0700), 0);
     assert_true(fcap_restore_is_free(world.state_directory));
@@ -248,8 +248,8 @@ static void test_what_a_crash_left_is_removed(void **state)
     assert_false(fcap_restore_is_free(world.state_directory));
     assert_int_equal(mkdir(path, 0700), 0);
     assert_true(fcap_restore_is_free(world.state_directory));
-    make_file(".restoring/CURRENT");
-    make_file(".restoring/000001.sst");
+    make_file(".moving/CURRENT");
+    make_file(".moving/000001.sst");
     world_restore();
     assert_int_equal(stat(path, &info), -1);
     (void)snprintf(path, sizeof path, "%s/999999.sst", world.state_directory);
