@@ -18,7 +18,11 @@
 #include "fcap/changelog.h"
 #include "fcap/ports.h"
 
-#define FCAP_STORE_FORMAT_VERSION 1u
+#define FCAP_STORE_FORMAT_VERSION 2u
+
+/* The format before: builds that knew it did not all number batches, and went on in a state of
+ * today without a word. Such a state is taken; its numbers are not believed. */
+#define FCAP_STORE_FORMAT_UNNUMBERED 1u
 
 /* Batches that one handle may have submitted and not yet got back; submit gives BUSY beyond. */
 #define FCAP_STORE_IN_FLIGHT_MAX 8
@@ -82,6 +86,9 @@ struct fcap_store_settings {
     int64_t release_pause_ms; /* and this long after the last drop, on the monotonic clock */
     int64_t release_sweep_ms; /* what lingers in level 0 is compacted at most this often */
     const char *options;      /* RocksDB options for the database and all families, applied last */
+    /* A state of format 1 keeps its lineage: nobody has written to it since it was numbered. For
+     * snapshots, whose checksums say so. */
+    bool keeps_lineage;
 };
 
 /* Defaults, chosen by measurement for the days profile; the directory is NULL. */
@@ -92,8 +99,10 @@ struct fcap_store_rocksdb;
 /* Opens or creates. On a full disk commits fail with NO_SPACE; they succeed again by themselves
  * some seconds after twice the largest write_buffer_bytes has become free, or else become IO
  * (FATAL). Every setting is read back from RocksDB and compared: one that is not in force is
- * refused (CONFIG, names it). Other failures: LOCKED (another process, named when known), FOREIGN,
- * FORMAT, CORRUPT (names the file and the cure), IO, NO_SPACE. Gives *ret_db; close it. */
+ * refused (CONFIG, names it). A state of format 1 becomes one of format 2, with a lineage of its
+ * own, and no build that knows only format 1 opens it again. Other failures: LOCKED (another
+ * process, named when known), FOREIGN, FORMAT, CORRUPT (names the file and the cure), IO, NO_SPACE.
+ * Gives *ret_db; close it. */
 FCAP_MUST_USE enum fcap_status fcap_store_rocksdb_open(const struct fcap_store_settings *settings,
                                                        struct fcap_store_rocksdb **ret_db,
                                                        struct fcap_error *error);

@@ -105,6 +105,7 @@ struct fcap_store_rocksdb {
     struct fcap_store_position position;
     struct fcap_store_position origin; /* when has_origin */
     bool has_origin;
+    bool keeps_lineage;
     bool is_broken;          /* takes no writes though there is space */
     uint64_t timers_written; /* changes of the timers family */
     uint64_t timers_swept;   /* timers_written at the last sweep */
@@ -176,10 +177,13 @@ enum fcap_status store_copy(struct fcap_store_rocksdb *db, const char *path);
 
 /* store_rocksdb_lineage.c */
 extern const char store_sequence_key[];
+extern const char store_format_key[];
 /* `error` may be NULL. */
 void store_tell_last_error(struct fcap_store_rocksdb *db, struct fcap_error *error);
-/* Reads where the state stands; a state without a lineage gets one, unless it is read-only. */
-enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, struct fcap_error *error);
+/* Reads where the state stands. Unless it is read-only, a state without a lineage gets one, and one
+ * of an earlier format gets another and today's format, in one write. */
+enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, bool is_earlier_format,
+                                     struct fcap_error *error);
 /* One of the store's own keys; CORRUPT when its value is not of `size` bytes. */
 enum fcap_status store_own_get(const struct fcap_store_rocksdb *db, const char *key, size_t size,
                                struct fcap_buffer *value, bool *ret_found,

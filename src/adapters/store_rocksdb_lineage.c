@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+const char store_format_key[] = "\xff\xff"
+                                "format";
 const char store_sequence_key[] = "\xff\xff"
                                   "sequence";
 static const char lineage_key[] = "\xff\xff"
@@ -73,13 +75,29 @@ void store_put_sequence(const struct fcap_store_rocksdb *db, rocksdb_writebatch_
     fcap_buffer_done(&value);
 }
 
+/* Durable when it returns OK. Frees the changes. */
+static enum fcap_status write_durably(struct fcap_store_rocksdb *db, rocksdb_writebatch_t *changes)
+{
+    struct fcap_buffer value = {0};
+    char *text = NULL;
+    fcap_buffer_put_be32(&value, FCAP_STORE_FORMAT_VERSION); /* As one with what it promises. */
+    put(changes, db->families[FCAP_FAMILY_META], store_format_key, fcap_buffer_bytes(&value));
+    (void)pthread_mutex_lock(&db->write_gate);
+    rocksdb_write(db->db, db->durable_options, changes, &text);
+    FCAP_POINT(lineage_drawn);
+    (void)pthread_mutex_unlock(&db->write_gate);
+    rocksdb_writebatch_destroy(changes);
+    fcap_buffer_done(&value);
+    enum fcap_status status = store_take_error(db, text);
+    return status == FCAP_OK && !db->wal ? store_make_durable(db) : status;
+}
+
 /* Writes another lineage; `origin` NULL: the first. Durable when it returns OK. */
 static enum fcap_status draw_lineage(struct fcap_store_rocksdb *db,
                                      const struct fcap_store_position *origin)
 {
     struct fcap_lineage lineage;
     struct fcap_buffer value = {0};
-    char *text = NULL;
     rocksdb_writebatch_t *changes = rocksdb_writebatch_create();
     rocksdb_column_family_handle_t *meta = db->families[FCAP_FAMILY_META];
     FCAP_ASSERT(getrandom(lineage.bytes, sizeof lineage.bytes, 0) == (ssize_t)sizeof lineage.bytes);
@@ -90,16 +108,8 @@ static enum fcap_status draw_lineage(struct fcap_store_rocksdb *db,
         fcap_buffer_put_be64(&value, origin->sequence);
         put(changes, meta, origin_key, fcap_buffer_bytes(&value));
     }
-    (void)pthread_mutex_lock(&db->write_gate);
-    rocksdb_write(db->db, db->durable_options, changes, &text);
-    FCAP_POINT(lineage_drawn);
-    (void)pthread_mutex_unlock(&db->write_gate);
-    rocksdb_writebatch_destroy(changes);
     fcap_buffer_done(&value);
-    enum fcap_status status = store_take_error(db, text);
-    if (status == FCAP_OK && !db->wal) {
-        status = store_make_durable(db);
-    }
+    enum fcap_status status = write_durably(db, changes);
     if (status == FCAP_OK) {
         (void)pthread_mutex_lock(&db->lock);
         db->position.lineage = lineage;
@@ -115,7 +125,23 @@ void store_tell_last_error(struct fcap_store_rocksdb *db, struct fcap_error *err
     }
 }
 
-enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, struct fcap_error *error)
+/* Of an earlier format, or without a lineage. */
+static enum fcap_status bring_up(struct fcap_store_rocksdb *db, bool has_lineage,
+                                 struct fcap_error *error)
+{
+    if (has_lineage && !db->keeps_lineage) {
+        return fcap_store_rocksdb_fork(db, error);
+    }
+    enum fcap_status status =
+        has_lineage ? write_durably(db, rocksdb_writebatch_create()) : draw_lineage(db, NULL);
+    if (status != FCAP_OK) {
+        store_tell_last_error(db, error);
+    }
+    return status;
+}
+
+enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, bool is_earlier_format,
+                                     struct fcap_error *error)
 {
     struct fcap_buffer value = {0};
     bool has_lineage = false;
@@ -144,11 +170,8 @@ enum fcap_status store_lineage_enter(struct fcap_store_rocksdb *db, struct fcap_
         db->position.lineage = read_lineage(&reader);
     }
     fcap_buffer_done(&value);
-    if (status == FCAP_OK && !has_lineage && !db->is_read_only) {
-        status = draw_lineage(db, NULL);
-        if (status != FCAP_OK) {
-            store_tell_last_error(db, error);
-        }
+    if (status == FCAP_OK && (!has_lineage || is_earlier_format) && !db->is_read_only) {
+        status = bring_up(db, has_lineage, error);
     }
     return status;
 }

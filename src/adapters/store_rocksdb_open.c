@@ -13,8 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char format_key[] = "\xff\xff"
-                                 "format";
 static const char created_key[] = "\xff\xff"
                                   "created_by";
 static const char dropped_key[] = "\xff\xff"
@@ -41,7 +39,7 @@ static enum fcap_status read_identity(rocksdb_t *db, rocksdb_column_family_handl
     struct identity identity = {0};
     rocksdb_readoptions_t *options = rocksdb_readoptions_create();
     char *value =
-        rocksdb_get_cf(db, options, meta, format_key, sizeof format_key - 1, &size, &text);
+        rocksdb_get_cf(db, options, meta, store_format_key, strlen(store_format_key), &size, &text);
     if (text == NULL && value != NULL) {
         struct fcap_reader reader = fcap_reader_of((struct fcap_bytes){(uint8_t *)value, size});
         identity.format = fcap_reader_be32(&reader);
@@ -72,7 +70,8 @@ static enum fcap_status judge_identity(const struct identity *identity, const ch
                               "directory of its own",
                               directory);
     }
-    if (identity->has_format && identity->format != FCAP_STORE_FORMAT_VERSION) {
+    if (identity->has_format && identity->format != FCAP_STORE_FORMAT_VERSION &&
+        identity->format != FCAP_STORE_FORMAT_UNNUMBERED) {
         return fcap_error_set(error, FCAP_FORMAT,
                               "%s was written in format %u, this fcapd knows format %u; use the "
                               "fcapd that wrote it, or move the directory away to rebuild the "
@@ -188,7 +187,7 @@ static enum fcap_status stamp(struct fcap_store_rocksdb *db, struct fcap_error *
     char *text = NULL;
     fcap_buffer_put_be32(&version, FCAP_STORE_FORMAT_VERSION);
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
-    rocksdb_writebatch_put_cf(batch, meta, format_key, sizeof format_key - 1,
+    rocksdb_writebatch_put_cf(batch, meta, store_format_key, strlen(store_format_key),
                               (const char *)version.data, version.size);
     rocksdb_writebatch_put_cf(batch, meta, created_key, sizeof created_key - 1, by, sizeof by - 1);
     rocksdb_write(db->db, db->write_options, batch, &text);
@@ -220,7 +219,8 @@ static enum fcap_status enter(struct fcap_store_rocksdb *db, struct fcap_error *
         db->bound_stored_ms = db->dropped_through_ms;
     }
     fcap_buffer_done(&value);
-    return status == FCAP_OK ? store_lineage_enter(db, error) : status;
+    bool is_earlier = identity.has_format && identity.format != FCAP_STORE_FORMAT_VERSION;
+    return status == FCAP_OK ? store_lineage_enter(db, is_earlier, error) : status;
 }
 
 static struct fcap_store_rocksdb *make(const struct fcap_store_settings *settings,
@@ -231,6 +231,7 @@ static struct fcap_store_rocksdb *make(const struct fcap_store_settings *setting
     db->directory = strdup(settings->directory);
     FCAP_ASSERT(db->directory != NULL);
     db->is_read_only = is_read_only;
+    db->keeps_lineage = settings->keeps_lineage;
     db->wal = settings->wal;
     db->sync = settings->sync;
     db->sync_interval_ms = settings->sync_interval_ms;

@@ -149,6 +149,7 @@ static enum fcap_status place_open(struct fcap_checkpoint_place *place, const ch
 {
     struct fcap_store_settings settings = *of_place(place)->settings;
     settings.directory = directory;
+    settings.keeps_lineage = true; /* Every byte of it is as it was when it was numbered. */
     return fcap_store_rocksdb_open(&settings, &of_place(place)->db, error);
 }
 
