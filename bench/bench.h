@@ -8,6 +8,7 @@ int bench_engine(int argc, char **argv);
 int bench_pipeline(int argc, char **argv);
 int bench_load(int argc, char **argv);
 int bench_checkpoint(int argc, char **argv);
+int bench_restore(int argc, char **argv);
 
 /* Deletes a directory made by mkdtemp and everything in it. */
 void bench_remove_tree(const char *path);

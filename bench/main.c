@@ -31,7 +31,11 @@ int main(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], "checkpoint") == 0) {
         return bench_checkpoint(argc - 2, argv + 2);
     }
-    (void)fputs("usage: fcapd-bench engine|pipeline|load|checkpoint [--help for its options]\n",
-                stderr);
+    if (argc >= 2 && strcmp(argv[1], "restore") == 0) {
+        return bench_restore(argc - 2, argv + 2);
+    }
+    (void)fputs(
+        "usage: fcapd-bench engine|pipeline|load|checkpoint|restore [--help for its options]\n",
+        stderr);
     return 2;
 }

@@ -5,13 +5,13 @@
  * byte of which was checked; its place holds all of it or nothing, whenever the process ends. The
  * newest checkpoint that is whole wins: when something of it is damaged or missing, an older
  * snapshot with a longer changelog is taken, then older checkpoints, and why is told. Thread rule:
- * one thread.
- */
+ * one thread, on which all is told and asked; those that it starts have ended when it returns. */
 #ifndef FCAP_RESTORE_H
 #define FCAP_RESTORE_H
 
 #include "fcap/checkpoint_state.h"
 #include "fcap/objects.h"
+#include "fcap/ports.h"
 
 /* Gets one checkpoint that is kept, newest first; false: stop. Valid during the call. */
 typedef bool (*fcap_restore_visitor)(void *context, const struct fcap_checkpoint *checkpoint);
@@ -46,7 +46,13 @@ struct fcap_restore_settings {
     /* Bytes that were read, of those that the checkpoint in hand has. It starts again with the next
      * one. NULL: nobody is told. */
     void (*progress)(void *context, uint64_t bytes, uint64_t bytes_all);
+    /* True: give up now; the call ends with STOPPED, and its place is free. NULL: never. */
+    bool (*is_cancelled)(void *context);
     void *context;
+    size_t threads; /* that read files of a snapshot at a time, each with FCAP_CHECKPOINT_PIECE
+                       bytes of its own; 0 and 1: none beside the calling one */
+    uint64_t rate_limit_bytes_per_second; /* of all of them together; 0: none */
+    struct fcap_clock *clock;             /* for the limit; NULL: there is none */
 };
 
 struct fcap_restore_report {
@@ -64,8 +70,8 @@ struct fcap_restore_report {
 };
 
 /* Restores, or verifies: reads every byte as a restore would, and writes nothing. REFUSED: there is
- * no checkpoint, or none is whole; CONFIG: the place is not empty, with the cure; what place and
- * objects say otherwise. */
+ * no checkpoint, or none is whole; CONFIG: the place is not empty, with the cure; STOPPED:
+ * cancelled; what place and objects say otherwise. */
 FCAP_MUST_USE enum fcap_status fcap_restore(const struct fcap_restore_settings *settings,
                                             struct fcap_objects *objects,
                                             struct fcap_restore_report *ret_report,

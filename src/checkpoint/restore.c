@@ -113,20 +113,6 @@ static enum fcap_status read_segments(struct restore *restore, const struct cand
     return status;
 }
 
-static enum fcap_status read_files(struct restore *restore, const struct candidate *candidate,
-                                   struct fcap_error *error)
-{
-    enum fcap_status status = FCAP_OK;
-    for (size_t i = 0; i < candidate->snapshot->file_count && status == FCAP_OK; i++) {
-        const struct fcap_checkpoint_file *file = &candidate->snapshot->files[i];
-        if (object_list_find(&restore->good, file->object) == NULL) {
-            status = restore_read_file(restore, file, NULL, error);
-            remember(restore, file->object, status);
-        }
-    }
-    return status;
-}
-
 static void describe(const struct candidate *candidate, struct fcap_restore_report *report)
 {
     const struct fcap_checkpoint *log = candidate->log;
@@ -167,7 +153,7 @@ static enum fcap_status try_one(struct restore *restore, const struct candidate 
     }
     if (status == FCAP_OK) {
         status = is_real ? restore_make(restore, candidate, report, error)
-                         : read_files(restore, candidate, error);
+                         : restore_copy_files(restore, candidate->snapshot, NULL, error);
     }
     return status;
 }

@@ -1,9 +1,10 @@
-/* What the parts of a restore share. Thread rule: one thread. */
+/* What the parts of a restore share. Thread rule: one thread; restore_copy.c has more of its own.
+ */
 #ifndef RESTORE_INTERNAL_H
 #define RESTORE_INTERNAL_H
 
-#include "object_list.h"
 #include "restore_switch.h"
+#include "transfer.h"
 
 #include "fcap/restore.h"
 
@@ -48,16 +49,27 @@ typedef enum fcap_status (*restore_batch)(void *context, const struct fcap_chang
                                           struct fcap_error *error);
 
 /* Reads a segment to its end and compares everything. CORRUPT: it is damaged or missing; RETRY
- * class: the objects are away; what `batch` gives (NULL: not called). */
+ * class: the objects are away; STOPPED: cancelled; what `batch` gives (NULL: not called). */
 enum fcap_status restore_read_segment(struct restore *restore,
                                       const struct fcap_checkpoint_segment *segment,
                                       const struct fcap_lineage *lineage, restore_batch batch,
                                       void *context, struct fcap_error *error);
 
-/* Reads a file to its end and compares everything; writes it to `path` unless that is NULL. CORRUPT
- * as above; IO and NO_SPACE: `path` cannot be written. */
-enum fcap_status restore_read_file(struct restore *restore, const struct fcap_checkpoint_file *file,
-                                   const char *path, struct fcap_error *error);
+/* Reads every file of a snapshot to its end and compares everything, with settings->threads
+ * threads; writes them into `directory` and makes them durable there, unless that is NULL: then
+ * those that are known to be good are left out. What is found out of each is added to `good` and
+ * `bad`. The first failure ends it. CORRUPT as above; STOPPED: cancelled; IO and NO_SPACE:
+ * `directory` cannot be written. */
+enum fcap_status restore_copy_files(struct restore *restore, const struct fcap_checkpoint *snapshot,
+                                    const char *directory, struct fcap_error *error);
+
+/* An object's failure: is it damaged (CORRUPT), or is its place away (as it was given)? */
+enum fcap_status restore_judge(const char *name, enum fcap_status status, struct fcap_error *error);
+
+/* Tells restore->bytes. */
+void restore_tell_progress(struct restore *restore);
+/* True: `error` says so. */
+bool restore_is_cancelled(const struct restore *restore, struct fcap_error *error);
 
 /* Restores, or verifies: all of fcap_restore() but its lists, which the caller frees with
  * restore_done(). */
@@ -76,6 +88,7 @@ enum fcap_status restore_forward(struct restore *restore, const struct fcap_chec
 /* Does the listing have all of an object, as far as is known? CORRUPT: no. */
 enum fcap_status restore_look_at(const struct restore *restore, const char *object, uint64_t size,
                                  struct fcap_error *error);
+
 /* Lists and reads the manifests. *ret_newest: the newest one's number, whole or not. */
 enum fcap_status restore_list(struct restore *restore, uint64_t *ret_newest,
                               struct fcap_error *error);

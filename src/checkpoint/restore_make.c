@@ -24,25 +24,17 @@ static enum fcap_status sync_directory(const char *path, struct fcap_error *erro
 static enum fcap_status copy_files(struct restore *restore, const struct candidate *candidate,
                                    struct fcap_error *error)
 {
-    enum fcap_status status = FCAP_OK;
     if (mkdir(restore->restoring, 0750) != 0) {
         return fcap_error_set(error, errno == ENOSPC ? FCAP_NO_SPACE : FCAP_IO, "%s: %s",
                               restore->restoring, strerror(errno));
     }
-    for (size_t i = 0; i < candidate->snapshot->file_count && status == FCAP_OK; i++) {
-        const struct fcap_checkpoint_file *file = &candidate->snapshot->files[i];
-        char path[sizeof restore->restoring + sizeof file->name + 1];
-        (void)snprintf(path, sizeof path, "%s/%s", restore->restoring, file->name); /* It fits. */
-        status = restore_read_file(restore, file, path, error);
-        if (status == FCAP_CORRUPT) {
-            object_list_add(&restore->bad, file->object, 0);
-            object_list_sort(&restore->bad);
-        }
-    }
+    enum fcap_status status =
+        restore_copy_files(restore, candidate->snapshot, restore->restoring, error);
     return status == FCAP_OK ? sync_directory(restore->restoring, error) : status;
 }
 
 struct applying {
+    const struct restore *restore;
     struct fcap_checkpoint_place *place;
     uint64_t after; /* the snapshot holds the batches up to this one */
     uint64_t batches;
@@ -55,6 +47,9 @@ static enum fcap_status apply(void *context, const struct fcap_changelog_frame *
     if (frame->sequence <= applying->after) {
         return FCAP_OK;
     }
+    if (restore_is_cancelled(applying->restore, error)) {
+        return FCAP_STOPPED;
+    }
     applying->batches++;
     return applying->place->ops->apply(applying->place, frame->sequence, &frame->batch, error);
 }
@@ -65,7 +60,7 @@ static enum fcap_status bring_up(struct restore *restore, const struct candidate
 {
     struct fcap_checkpoint_place *place = restore->settings->place;
     const struct fcap_checkpoint *log = candidate->log;
-    struct applying applying = {place, candidate->snapshot->snapshot_sequence, 0};
+    struct applying applying = {restore, place, candidate->snapshot->snapshot_sequence, 0};
     struct fcap_store_position position = {0};
     enum fcap_status status = place->ops->open(place, restore->restoring, error);
     if (status == FCAP_OK) {

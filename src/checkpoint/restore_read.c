@@ -1,18 +1,10 @@
 /* Reading objects back, with all that tells whether they are what they should be. */
 #include "restore_internal.h"
 
-#include "fcap/assert.h"
-#include "fcap/point.h"
-
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* An object's failure: is it damaged, or is its place away? */
-static enum fcap_status judge(const char *name, enum fcap_status status, struct fcap_error *error)
+enum fcap_status restore_judge(const char *name, enum fcap_status status, struct fcap_error *error)
 {
     if (status == FCAP_UNAVAILABLE || status == FCAP_TIMEOUT || status == FCAP_BUSY) {
         return status;
@@ -21,12 +13,21 @@ static enum fcap_status judge(const char *name, enum fcap_status status, struct 
     return FCAP_CORRUPT;
 }
 
-static void add_progress(struct restore *restore, size_t size)
+void restore_tell_progress(struct restore *restore)
 {
-    restore->bytes += size;
     if (restore->settings->progress != NULL) {
         restore->settings->progress(restore->settings->context, restore->bytes, restore->bytes_all);
     }
+}
+
+bool restore_is_cancelled(const struct restore *restore, struct fcap_error *error)
+{
+    const struct fcap_restore_settings *settings = restore->settings;
+    if (settings->is_cancelled == NULL || !settings->is_cancelled(settings->context)) {
+        return false;
+    }
+    (void)fcap_error_set(error, FCAP_STOPPED, "the restore was stopped before its end");
+    return true;
 }
 
 /* --- segments -------------------------------------------------------------------------------- */
@@ -49,17 +50,21 @@ static enum fcap_status read_more(struct segment_reading *reading, bool *ret_end
     struct fcap_objects *objects = reading->restore->objects;
     const char *name = reading->segment->object;
     size_t size = 0;
+    if (restore_is_cancelled(reading->restore, error)) {
+        return FCAP_STOPPED;
+    }
     uint8_t *at = fcap_buffer_reserve(&reading->bytes, FCAP_CHECKPOINT_PIECE);
     enum fcap_status status =
         objects->ops->read(objects, name, reading->offset, at, FCAP_CHECKPOINT_PIECE, &size, error);
     if (status != FCAP_OK) {
-        return judge(name, status, error);
+        return restore_judge(name, status, error);
     }
     fcap_checkpoint_hash_add(&reading->hash, (struct fcap_bytes){at, size});
     reading->bytes.size += size;
     reading->offset += size;
     *ret_end = size == 0;
-    add_progress(reading->restore, size);
+    reading->restore->bytes += size;
+    restore_tell_progress(reading->restore);
     return FCAP_OK;
 }
 
@@ -126,63 +131,5 @@ enum fcap_status restore_read_segment(struct restore *restore,
     }
     fcap_buffer_done(&reading.bytes);
     fcap_batch_done(&reading.frame.batch);
-    return status;
-}
-
-/* --- files ----------------------------------------------------------------------------------- */
-
-/* Reads all of it, and writes it to `local` unless that is NULL. */
-static enum fcap_status copy(struct restore *restore, const struct fcap_checkpoint_file *file,
-                             FILE *local, const char *path, struct fcap_error *error)
-{
-    struct fcap_objects *objects = restore->objects;
-    struct fcap_checkpoint_hash hash = {0};
-    uint8_t *piece = malloc(FCAP_CHECKPOINT_PIECE);
-    FCAP_ASSERT(piece != NULL);
-    enum fcap_status status = FCAP_OK;
-    uint64_t offset = 0;
-    for (size_t size = 1; status == FCAP_OK && size > 0; offset += size) {
-        size = 0;
-        status = objects->ops->read(objects, file->object, offset, piece, FCAP_CHECKPOINT_PIECE,
-                                    &size, error);
-        if (status != FCAP_OK) {
-            status = judge(file->object, status, error);
-            break;
-        }
-        fcap_checkpoint_hash_add(&hash, (struct fcap_bytes){piece, size});
-        add_progress(restore, size);
-        FCAP_POINT(restore_copying);
-        if (local != NULL && fwrite(piece, 1, size, local) != size) {
-            status = fcap_error_set(error, errno == ENOSPC ? FCAP_NO_SPACE : FCAP_IO, "%s: %s",
-                                    path, strerror(errno));
-        }
-    }
-    free(piece);
-    bool is_same = fcap_checkpoint_hash_end(&hash) == file->hash && offset == file->size;
-    if (status == FCAP_OK && !is_same) {
-        status = fcap_error_set(error, FCAP_CORRUPT, "%s: its bytes are not those of %s",
-                                file->object, file->name);
-    }
-    return status;
-}
-
-enum fcap_status restore_read_file(struct restore *restore, const struct fcap_checkpoint_file *file,
-                                   const char *path, struct fcap_error *error)
-{
-    if (path == NULL) {
-        return copy(restore, file, NULL, NULL, error);
-    }
-    FILE *local = fopen(path, "wbxe");
-    if (local == NULL) {
-        return fcap_error_set(error, FCAP_IO, "%s: %s", path, strerror(errno));
-    }
-    enum fcap_status status = copy(restore, file, local, path, error);
-    bool failed = fflush(local) != 0 || fsync(fileno(local)) != 0;
-    int why = errno;
-    failed = fclose(local) != 0 || failed;
-    if (status == FCAP_OK && failed) {
-        status = fcap_error_set(error, why == ENOSPC ? FCAP_NO_SPACE : FCAP_IO, "%s: %s", path,
-                                strerror(why));
-    }
     return status;
 }

@@ -226,18 +226,22 @@ static bool reached_end(struct transfer *transfer, struct transfer_sender *sende
     return false;
 }
 
-static int64_t pay(struct transfer *transfer, size_t size, int64_t now_ms)
+int64_t transfer_rate_pay(struct transfer_rate *rate, size_t size, int64_t now_ms)
 {
-    struct transfer_rate *rate = &transfer->rate;
     if (rate->bytes_per_second == 0) {
         return now_ms;
     }
-    (void)pthread_mutex_lock(&transfer->lock);
     if (rate->free_at_us < now_ms * 1000) {
         rate->free_at_us = now_ms * 1000;
     }
     rate->free_at_us += (int64_t)((double)size * 1e6 / (double)rate->bytes_per_second);
-    int64_t due_ms = rate->free_at_us / 1000;
+    return rate->free_at_us / 1000;
+}
+
+static int64_t pay(struct transfer *transfer, size_t size, int64_t now_ms)
+{
+    (void)pthread_mutex_lock(&transfer->lock);
+    int64_t due_ms = transfer_rate_pay(&transfer->rate, size, now_ms);
     (void)pthread_mutex_unlock(&transfer->lock);
     return due_ms;
 }

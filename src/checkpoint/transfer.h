@@ -28,6 +28,9 @@ struct transfer_rate {
     int64_t free_at_us;        /* when what was sent is paid for */
 };
 
+/* Gives when these bytes are paid for (monotonic); nothing more is to be moved before. */
+int64_t transfer_rate_pay(struct transfer_rate *rate, size_t size, int64_t now_ms);
+
 struct transfer {
     struct fcap_objects *objects; /* borrowed */
     char directory[4096];

@@ -505,11 +505,12 @@ enum fcap_status world_try_restore(struct fcap_restore_report *ret_report, struc
 {
     struct fake_place place;
     fake_place_init(&place, 1000 + world.random);
-    const struct fcap_restore_settings settings = {.profile = world.settings.profile,
-                                                   .instance = world.settings.instance,
-                                                   .directory = world.state_directory,
-                                                   .place = &place.place,
-                                                   .tell = restore_tell};
+    struct fcap_restore_settings settings = world.restoring;
+    settings.profile = world.settings.profile;
+    settings.instance = world.settings.instance;
+    settings.directory = world.state_directory;
+    settings.place = &place.place;
+    settings.tell = restore_tell;
     enum fcap_status status = fcap_restore(&settings, &world.objects.port, ret_report, error);
     assert_false(place.is_open);
     return status;
@@ -517,9 +518,10 @@ enum fcap_status world_try_restore(struct fcap_restore_report *ret_report, struc
 
 enum fcap_status world_verify(struct fcap_restore_report *ret_report, struct fcap_error *error)
 {
-    const struct fcap_restore_settings settings = {.profile = world.settings.profile,
-                                                   .instance = world.settings.instance,
-                                                   .tell = restore_tell};
+    struct fcap_restore_settings settings = world.restoring;
+    settings.profile = world.settings.profile;
+    settings.instance = world.settings.instance;
+    settings.tell = restore_tell;
     return fcap_restore(&settings, &world.objects.port, ret_report, error);
 }
 

@@ -53,6 +53,7 @@ struct checkpoint_world {
     bool has_state;
     struct fcap_checkpointer_settings settings;
     struct fcap_checkpointer *checkpointer; /* NULL: no process runs */
+    struct fcap_restore_settings restoring; /* threads, limit, cancel: what restores use of it */
     struct world_change *history;
     size_t change_count;
     size_t change_capacity;
