@@ -30,7 +30,9 @@ struct fcap_checkpointer_settings {
     size_t transfer_threads;              /* send files of a snapshot; at least 1 */
     uint64_t rate_limit_bytes_per_second; /* of all of them together; 0: none */
     size_t retain;                        /* snapshots that are kept; at least 1 */
-    size_t queue_bytes_max; /* of batches that wait; one more than that becomes a hole */
+    size_t queue_bytes_max;          /* of batches that wait; one more than that becomes a hole */
+    int64_t scrub_interval_ms;       /* each kept object is read back once in so long; 0: never */
+    uint64_t scrub_bytes_per_second; /* so much of them at most; above 0 with an interval */
     struct fcap_clock *clock;
     /* Each change for better or worse, one line. From its own threads. */
     void (*tell)(void *context, enum fcap_checkpointer_level level, const char *text);
@@ -64,6 +66,9 @@ struct fcap_checkpointer_settings {
     X(failures_snapshot,       "snapshots that the store could not take")                        \
     X(failing,                 "1 while tries fail")                                             \
     X(objects_removed,         "objects removed because no checkpoint needs them")               \
+    X(scrub_objects,           "kept objects that were read back and are whole")                 \
+    X(scrub_bytes,             "bytes of kept objects that were read back")                      \
+    X(scrub_damaged,           "kept objects that were found damaged or missing; a snapshot replaces them") \
     X(stopped,                 "1 when it has given up: another writer, or another version's checkpoints")
 /* clang-format on */
 

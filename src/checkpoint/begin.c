@@ -123,7 +123,6 @@ static void join(struct fcap_checkpointer *checkpointer, const struct fcap_check
 {
     struct fcap_checkpoint *tip = &checkpointer->tip;
     checkpointer_copy(tip, newest);
-    tip->file_count = 0;
     checkpointer->complete_ms = checkpointer->opened_ms;
     checkpointer->metrics.number = newest->number;
 }

@@ -127,9 +127,6 @@ void checkpointer_copy(struct fcap_checkpoint *to, const struct fcap_checkpoint 
     to->segments = NULL;
     to->partitions = NULL;
     to->file_count = to->segment_count = to->partition_count = 0;
-    for (size_t i = 0; i < from->file_count; i++) {
-        fcap_checkpoint_add_file(to, &from->files[i]);
-    }
     for (size_t i = 0; i < from->segment_count; i++) {
         fcap_checkpoint_add_segment(to, &from->segments[i]);
     }
@@ -182,7 +179,8 @@ enum fcap_status fcap_checkpointer_open(const struct fcap_checkpointer_settings 
                                         struct fcap_error *error)
 {
     FCAP_ASSERT(settings->retain > 0 && settings->transfer_threads > 0 &&
-                settings->interval_ms > 0 && settings->materialization_interval_ms > 0);
+                settings->interval_ms > 0 && settings->materialization_interval_ms > 0 &&
+                (settings->scrub_interval_ms == 0 || settings->scrub_bytes_per_second > 0));
     struct fcap_checkpointer *checkpointer = calloc(1, sizeof *checkpointer);
     FCAP_ASSERT(checkpointer != NULL);
     checkpointer->settings = *settings;
@@ -195,6 +193,7 @@ enum fcap_status fcap_checkpointer_open(const struct fcap_checkpointer_settings 
     }
     checkpointer->unique >>= 1; /* Counting never comes round. */
     init_locks(checkpointer);
+    checkpointer->scrub.rate.bytes_per_second = settings->scrub_bytes_per_second;
     transfer_init(&checkpointer->transfer, objects, settings->rate_limit_bytes_per_second);
     checkpointer->senders = calloc(settings->transfer_threads, sizeof checkpointer->senders[0]);
     FCAP_ASSERT(checkpointer->senders != NULL);
@@ -251,6 +250,7 @@ void fcap_checkpointer_close(struct fcap_checkpointer *checkpointer)
     fcap_checkpoint_done(&checkpointer->tip);
     fcap_checkpoint_done(&checkpointer->pending);
     object_list_done(&checkpointer->doomed);
+    checkpointer_scrub_done(checkpointer);
     transfer_done(&checkpointer->transfer);
     (void)pthread_cond_destroy(&checkpointer->wake_ship);
     (void)pthread_cond_destroy(&checkpointer->wake_materialize);

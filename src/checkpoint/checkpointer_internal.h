@@ -11,6 +11,7 @@
 #ifndef CHECKPOINTER_INTERNAL_H
 #define CHECKPOINTER_INTERNAL_H
 
+#include "kept.h"
 #include "transfer.h"
 
 #include "fcap/assert.h"
@@ -70,6 +71,23 @@ enum checkpointer_phase {
     CHECKPOINTER_CUTTING,
 };
 
+/* The object that is being read back. */
+struct checkpointer_scrub {
+    char object[FCAP_OBJECT_NAME_MAX + 1]; /* "": none is in hand */
+    bool is_manifest;                      /* it holds its own checksum */
+    bool is_again;                         /* it seemed damaged, and is looked at once more */
+    uint64_t size;
+    uint64_t hash;
+    uint64_t offset; /* of what is to be read next */
+    struct fcap_checkpoint_hash sum;
+    uint8_t *piece;
+    struct transfer_rate rate;
+    int64_t look_at_ms; /* monotonic: nothing is to be done before */
+    int64_t done_ms;    /* wall clock: what was due before has been read; 0: not begun */
+    char done[FCAP_OBJECT_NAME_MAX + 1]; /* of those due at that moment: up to this name */
+    int64_t due_ms;                      /* of the one in hand */
+};
+
 struct fcap_checkpointer {
     struct fcap_checkpointer_settings settings;
     struct fcap_objects *objects;
@@ -108,6 +126,10 @@ struct fcap_checkpointer {
     struct checkpointer_tries cut;
     bool has_list;           /* `doomed` has been found out for the cut that goes on */
     uint64_t snapshot_bytes; /* sent for the pending one */
+    struct checkpointer_scrub scrub;
+    struct object_list
+        rotten;       /* objects that are damaged, as far as they are still there; sorted */
+    bool wants_fresh; /* a snapshot is to replace one of them */
 
     pthread_mutex_t lock;
     pthread_cond_t wake_ship;
@@ -144,6 +166,7 @@ struct fcap_checkpointer {
     struct fcap_checkpoint_segment segment; /* the open one; first 0: none */
     struct fcap_checkpoint shipped; /* partitions, and sequence, as of what left the queue */
     struct fcap_checkpoint tip;     /* segments, sequence and partitions */
+    uint64_t rotten_through;        /* the newest batch in a segment that is damaged; 0: none is */
     struct fcap_checkpoint pending; /* a snapshot whose files are all kept */
     bool is_pending;
     struct checkpointer_generation *generations; /* oldest first */
@@ -178,7 +201,7 @@ bool checkpointer_is_final_at_begin(const struct fcap_checkpointer *checkpointer
 void checkpointer_wake_ship(struct fcap_checkpointer *checkpointer);
 void checkpointer_wake_materialize(struct fcap_checkpointer *checkpointer);
 void checkpointer_copy_partitions(struct fcap_checkpoint *to, const struct fcap_checkpoint *from);
-/* Copies all of it. */
+/* Copies all of it but the files. */
 void checkpointer_copy(struct fcap_checkpoint *to, const struct fcap_checkpoint *from);
 
 /* --- queue.c --- */
@@ -227,20 +250,55 @@ void checkpointer_drop_snapshot(struct fcap_checkpointer *checkpointer);
 
 struct checkpointer_generation *
 checkpointer_newest(const struct fcap_checkpointer *checkpointer); /* NULL: none */
-/* A complete manifest; takes it. A snapshot that is new pushes the oldest out. */
+/* A complete manifest; takes it, also the files that it borrows from the newest generation. A
+ * snapshot that is new pushes the oldest out. Until then a generation's files stay where they are:
+ * the materialiser, which makes new ones, may read them without the lock. */
 void checkpointer_add(struct fcap_checkpointer *checkpointer, struct fcap_checkpoint *checkpoint);
 /* True when the checkpoint being made can have the pending snapshot: it covers its batches. */
 bool checkpointer_is_pending(const struct fcap_checkpointer *checkpointer);
-/* The manifest that can be made now; false: none that says more than the newest. */
+/* The manifest that can be made now; false: none that says more than the newest. It borrows its
+ * files, from the pending snapshot or the newest generation: checkpointer_add() takes them over, or
+ * checkpointer_drop_composed() gives the rest up. */
 bool checkpointer_compose(struct fcap_checkpointer *checkpointer,
                           struct fcap_checkpoint *ret_checkpoint);
+void checkpointer_drop_composed(struct fcap_checkpoint *checkpoint);
 void checkpointer_generations_done(struct fcap_checkpointer *checkpointer);
-/* The file that is kept under this name and size, if `listed` still has it; NULL: none. In another
- * lineage than the state's: *ret_is_origin, and only its hash tells whether it is the same. */
-const struct fcap_checkpoint_file *checkpointer_kept(const struct fcap_checkpointer *checkpointer,
-                                                     const struct object_list *listed,
-                                                     const char *name, uint64_t size,
-                                                     bool *ret_is_origin);
+
+/* The files of a generation. */
+struct checkpointer_held {
+    struct fcap_lineage lineage;
+    const struct fcap_checkpoint_file *files;
+    size_t count;
+};
+/* Those of all of them, oldest first; gives how many. For the materialiser, without the lock, while
+ * it has nothing pending. The caller frees the array. */
+size_t checkpointer_hold(struct fcap_checkpointer *checkpointer,
+                         struct checkpointer_held **ret_held);
+
+/* What is kept and need not be sent again, of what `listed` still has. */
+struct checkpointer_kept {
+    struct kept_files own;    /* of the state's lineage */
+    struct kept_files origin; /* of the one that it was restored from */
+};
+/* The same rules as for hold(). */
+void checkpointer_kept_open(struct fcap_checkpointer *checkpointer,
+                            const struct object_list *listed, struct checkpointer_kept *ret_kept);
+void checkpointer_kept_close(struct checkpointer_kept *kept);
+/* The file that is kept under this name and size; NULL: none. In another lineage than the state's:
+ * *ret_is_origin, and only its hash tells whether it is the same. */
+const struct fcap_checkpoint_file *checkpointer_kept_find(struct checkpointer_kept *kept,
+                                                          const char *name, uint64_t size,
+                                                          bool *ret_is_origin);
+
+/* --- scrub.c --- */
+
+/* Reads a piece of what is due to be read back. Gives when it wants to be called again; INT64_MAX:
+ * never. A damaged object makes the next step of the materialiser take a snapshot. */
+int64_t checkpointer_scrub(struct fcap_checkpointer *checkpointer, int64_t now_ms);
+/* Of what is known to be damaged, keeps in mind what is still there. */
+void checkpointer_scrub_listed(struct fcap_checkpointer *checkpointer,
+                               const struct object_list *listed);
+void checkpointer_scrub_done(struct fcap_checkpointer *checkpointer);
 
 /* --- cut.c --- */
 

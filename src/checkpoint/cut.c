@@ -2,13 +2,18 @@
  * nobody is making. So whatever a crash or a failed try has left goes, too. */
 #include "checkpointer_internal.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-static void keep(struct object_list *kept, const struct fcap_checkpoint *checkpoint)
+static void keep_files(struct object_list *kept, const struct fcap_checkpoint_file *files,
+                       size_t count)
 {
-    for (size_t i = 0; i < checkpoint->file_count; i++) {
-        object_list_add(kept, checkpoint->files[i].object, 0);
+    for (size_t i = 0; i < count; i++) {
+        object_list_add(kept, files[i].object, 0);
     }
+}
+
+static void keep_segments(struct object_list *kept, const struct fcap_checkpoint *checkpoint)
+{
     for (size_t i = 0; i < checkpoint->segment_count; i++) {
         object_list_add(kept, checkpoint->segments[i].object, 0);
     }
@@ -20,26 +25,40 @@ static void keep_manifest(struct object_list *kept, const char *prefix, uint64_t
     object_list_add(kept, fcap_checkpoint_manifest_name(prefix, number, name), 0);
 }
 
-/* With the lock held. */
-static void keep_all(const struct fcap_checkpointer *checkpointer, struct object_list *kept)
+/* What the shipper changes. With the lock held. */
+static void keep_changing(const struct fcap_checkpointer *checkpointer, struct object_list *kept)
 {
     for (size_t i = 0; i < checkpointer->generation_count; i++) {
         const struct checkpointer_generation *generation = &checkpointer->generations[i];
-        keep(kept, &generation->newest);
+        keep_segments(kept, &generation->newest);
         for (size_t k = 0; k < generation->number_count; k++) {
             keep_manifest(kept, checkpointer->prefix, generation->numbers[k]);
         }
     }
-    keep(kept, &checkpointer->tip);
-    keep(kept, &checkpointer->pending);
-    keep(kept, &checkpointer->sent);
+    keep_segments(kept, &checkpointer->tip);
     if (checkpointer->segment.first > 0) {
         object_list_add(kept, checkpointer->segment.object, 0);
     }
     if (checkpointer->trying != NULL) {
-        keep(kept, checkpointer->trying);
+        keep_segments(kept, checkpointer->trying); /* Its files are a generation's. */
         keep_manifest(kept, checkpointer->prefix, checkpointer->trying->number);
     }
+}
+
+static void keep_all(struct fcap_checkpointer *checkpointer, struct object_list *kept)
+{
+    struct checkpointer_held *held = NULL;
+    size_t count = checkpointer_hold(checkpointer, &held);
+    for (size_t i = 0; i < count; i++) {
+        keep_files(kept, held[i].files, held[i].count);
+    }
+    free(held);
+    keep_files(kept, checkpointer->pending.files, checkpointer->pending.file_count);
+    keep_files(kept, checkpointer->sent.files, checkpointer->sent.file_count);
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    keep_changing(checkpointer, kept);
+    checkpointer->manifests_needless = 0;
+    (void)pthread_mutex_unlock(&checkpointer->lock);
 }
 
 static bool is_manifest(const char *name)
@@ -65,10 +84,7 @@ enum fcap_status checkpointer_cut_list(struct fcap_checkpointer *checkpointer,
     /* First the listing: what is made after it is not in it, and what is in it was named before. */
     enum fcap_status status =
         object_list_fill(&all, checkpointer->objects, checkpointer->prefix, error);
-    (void)pthread_mutex_lock(&checkpointer->lock);
     keep_all(checkpointer, &kept);
-    checkpointer->manifests_needless = 0;
-    (void)pthread_mutex_unlock(&checkpointer->lock);
     object_list_sort(&kept);
     /* First the manifests: so none is ever left that names what is gone. */
     for (size_t pass = 0; pass < 2; pass++) {

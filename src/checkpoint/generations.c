@@ -64,6 +64,14 @@ static size_t count_needless(const struct fcap_checkpointer *checkpointer,
            tip->segments[needless].last <= needed_after) {
         needless++;
     }
+    /* From a damaged segment on, nothing joins on an older snapshot any more. */
+    const struct fcap_checkpoint *newest =
+        pending == NULL && count > 0 ? &checkpointer->generations[count - 1].newest : pending;
+    while (newest != NULL && checkpointer->rotten_through <= newest->snapshot_sequence &&
+           is_joined_by(checkpointer, newest) && needless < tip->segment_count &&
+           tip->segments[needless].last <= checkpointer->rotten_through) {
+        needless++;
+    }
     return needless;
 }
 
@@ -76,6 +84,15 @@ static void trim_tip(struct fcap_checkpointer *checkpointer)
         memmove(&tip->segments[0], &tip->segments[needless],
                 tip->segment_count * sizeof tip->segments[0]);
     }
+}
+
+static bool same_files(const struct fcap_checkpoint *a, const struct fcap_checkpoint *b)
+{
+    bool is_same = a->file_count == b->file_count;
+    for (size_t i = 0; i < a->file_count && is_same && a->files != b->files; i++) {
+        is_same = strcmp(a->files[i].object, b->files[i].object) == 0;
+    }
+    return is_same;
 }
 
 void checkpointer_add(struct fcap_checkpointer *checkpointer, struct fcap_checkpoint *checkpoint)
@@ -100,6 +117,13 @@ void checkpointer_add(struct fcap_checkpointer *checkpointer, struct fcap_checkp
             checkpointer_wake_materialize(checkpointer);
         }
     }
+    if (is_same && !same_files(&newest->newest, checkpoint)) {
+        newest->number_count = 0; /* Earlier manifests name files that are kept no more. */
+    }
+    if (newest->newest.files == checkpoint->files) { /* Composed of it: they stay where they are. */
+        newest->newest.files = NULL;
+        newest->newest.file_count = 0;
+    }
     newest->numbers[newest->number_count++] = checkpoint->number;
     fcap_checkpoint_done(&newest->newest);
     newest->newest = *checkpoint;
@@ -108,6 +132,13 @@ void checkpointer_add(struct fcap_checkpointer *checkpointer, struct fcap_checkp
         forget_oldest(checkpointer);
     }
     trim_tip(checkpointer);
+}
+
+void checkpointer_drop_composed(struct fcap_checkpoint *checkpoint)
+{
+    checkpoint->files = NULL; /* Borrowed. */
+    checkpoint->file_count = 0;
+    fcap_checkpoint_done(checkpoint);
 }
 
 bool checkpointer_is_pending(const struct fcap_checkpointer *checkpointer)
@@ -136,6 +167,8 @@ bool checkpointer_compose(struct fcap_checkpointer *checkpointer,
         return false;
     }
     checkpointer_copy(ret_checkpoint, base);
+    ret_checkpoint->files = base->files;
+    ret_checkpoint->file_count = base->file_count;
     if (has_log) {
         ret_checkpoint->segment_count = 0;
         for (size_t i = first; i < tip->segment_count; i++) {
@@ -148,45 +181,75 @@ bool checkpointer_compose(struct fcap_checkpointer *checkpointer,
     return true;
 }
 
-static const struct fcap_checkpoint_file *find_file(const struct fcap_checkpoint *in,
-                                                    const struct object_list *listed,
-                                                    const char *name, uint64_t size)
+/* --- what is kept already -------------------------------------------------------------------- */
+
+size_t checkpointer_hold(struct fcap_checkpointer *checkpointer,
+                         struct checkpointer_held **ret_held)
 {
-    for (size_t i = 0; i < in->file_count; i++) {
-        const struct fcap_checkpoint_file *file = &in->files[i];
-        if (file->size == size && strcmp(file->name, name) == 0) {
-            const struct object_entry *entry = object_list_find(listed, file->object);
-            if (entry != NULL && entry->size == size) {
-                return file;
-            }
-        }
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    const size_t count = checkpointer->generation_count;
+    struct checkpointer_held *held = calloc(count + 1, sizeof held[0]);
+    FCAP_ASSERT(held != NULL);
+    for (size_t i = 0; i < count; i++) {
+        const struct fcap_checkpoint *newest = &checkpointer->generations[i].newest;
+        held[i] = (struct checkpointer_held){newest->lineage, newest->files, newest->file_count};
     }
-    return NULL;
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    *ret_held = held;
+    return count;
 }
 
-const struct fcap_checkpoint_file *checkpointer_kept(const struct fcap_checkpointer *checkpointer,
-                                                     const struct object_list *listed,
-                                                     const char *name, uint64_t size,
-                                                     bool *ret_is_origin)
+/* Those that are still there as they should be. */
+static void add_files(struct kept_files *to, const struct fcap_checkpointer *checkpointer,
+                      const struct object_list *listed, const struct fcap_checkpoint_file *files,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct object_entry *entry = object_list_find(listed, files[i].object);
+        if (entry != NULL && entry->size == files[i].size &&
+            object_list_find(&checkpointer->rotten, files[i].object) == NULL) {
+            kept_files_add(to, &files[i]);
+        }
+    }
+}
+
+void checkpointer_kept_open(struct fcap_checkpointer *checkpointer,
+                            const struct object_list *listed, struct checkpointer_kept *ret_kept)
 {
     struct fcap_store_position origin;
-    const struct fcap_checkpoint_file *file = find_file(&checkpointer->sent, listed, name, size);
-    *ret_is_origin = false;
-    for (size_t i = checkpointer->generation_count; i > 0 && file == NULL; i--) {
-        const struct fcap_checkpoint *kept = &checkpointer->generations[i - 1].newest;
-        if (same_lineage(&kept->lineage, &checkpointer->start.lineage)) {
-            file = find_file(kept, listed, name, size);
+    struct checkpointer_held *held = NULL;
+    const size_t held_count = checkpointer_hold(checkpointer, &held);
+    const bool has_origin = checkpointer->state->ops->origin(checkpointer->state, &origin);
+    size_t count = checkpointer->sent.file_count;
+    for (size_t i = 0; i < held_count; i++) {
+        count += held[i].count;
+    }
+    kept_files_init(&ret_kept->own, count);
+    kept_files_init(&ret_kept->origin, count);
+    add_files(&ret_kept->own, checkpointer, listed, checkpointer->sent.files,
+              checkpointer->sent.file_count);
+    for (size_t i = held_count; i > 0; i--) { /* Of two with one name the newest one. */
+        const struct checkpointer_held *at = &held[i - 1];
+        if (same_lineage(&at->lineage, &checkpointer->start.lineage)) {
+            add_files(&ret_kept->own, checkpointer, listed, at->files, at->count);
+        } else if (has_origin && same_lineage(&at->lineage, &origin.lineage)) {
+            add_files(&ret_kept->origin, checkpointer, listed, at->files, at->count);
         }
     }
-    if (file != NULL || !checkpointer->state->ops->origin(checkpointer->state, &origin)) {
-        return file;
-    }
-    *ret_is_origin = true;
-    for (size_t i = checkpointer->generation_count; i > 0 && file == NULL; i--) {
-        const struct fcap_checkpoint *kept = &checkpointer->generations[i - 1].newest;
-        if (same_lineage(&kept->lineage, &origin.lineage)) {
-            file = find_file(kept, listed, name, size);
-        }
-    }
-    return file;
+    free(held);
+}
+
+void checkpointer_kept_close(struct checkpointer_kept *kept)
+{
+    kept_files_done(&kept->own);
+    kept_files_done(&kept->origin);
+}
+
+const struct fcap_checkpoint_file *checkpointer_kept_find(struct checkpointer_kept *kept,
+                                                          const char *name, uint64_t size,
+                                                          bool *ret_is_origin)
+{
+    const struct fcap_checkpoint_file *file = kept_files_find(&kept->own, name, size);
+    *ret_is_origin = file == NULL;
+    return file != NULL ? file : kept_files_find(&kept->origin, name, size);
 }

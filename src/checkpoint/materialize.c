@@ -55,6 +55,8 @@ static enum need look(struct fcap_checkpointer *checkpointer, int64_t now_ms)
         need = !may_begin                            ? NEED_TO_WAIT
                : now_ms < checkpointer->rested_at_ms ? NEED_A_PAUSE
                                                      : NEED_SNAPSHOT;
+    } else if (checkpointer->wants_fresh) {
+        need = now_ms < checkpointer->rested_at_ms ? NEED_A_PAUSE : NEED_SNAPSHOT;
     } else if (now_ms >= checkpointer->snapshot_due_ms) {
         need = NEED_SNAPSHOT;
         if (newest->newest.snapshot_sequence == checkpointer->last_told) {
@@ -159,19 +161,27 @@ static enum fcap_status plan(struct fcap_checkpointer *checkpointer,
                              const struct object_list *listed, struct fcap_error *error)
 {
     struct transfer *transfer = &checkpointer->transfer;
+    struct checkpointer_kept all;
     transfer_clear(transfer, checkpointer->snapshot_directory);
     enum fcap_status status = transfer_read_directory(transfer, error);
-    if (status == FCAP_OK) {
-        forget_sent(checkpointer);
+    if (status != FCAP_OK) {
+        return status;
     }
+    forget_sent(checkpointer);
+    /* Thousands of files, so without the lock: the follower would wait for it. */
+    checkpointer_scrub_listed(checkpointer, listed);
+    checkpointer_kept_open(checkpointer, listed, &all);
     (void)pthread_mutex_lock(&checkpointer->lock);
-    for (size_t i = 0; i < transfer->job_count && status == FCAP_OK; i++) {
+    uint64_t unique = checkpointer->unique;
+    checkpointer->unique += transfer->job_count;
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    for (size_t i = 0; i < transfer->job_count; i++) {
         struct transfer_job *job = &transfer->jobs[i];
         bool is_origin = false;
         const struct fcap_checkpoint_file *kept =
-            may_be_kept(job->file.name) ? checkpointer_kept(checkpointer, listed, job->file.name,
-                                                            job->file.size, &is_origin)
-                                        : NULL;
+            may_be_kept(job->file.name)
+                ? checkpointer_kept_find(&all, job->file.name, job->file.size, &is_origin)
+                : NULL;
         if (kept != NULL && !is_origin) {
             job->file = *kept;
             job->is_kept = true;
@@ -180,17 +190,17 @@ static enum fcap_status plan(struct fcap_checkpointer *checkpointer,
         job->has_twin = kept != NULL;
         job->twin = kept != NULL ? *kept : (struct fcap_checkpoint_file){0};
         (void)fcap_checkpoint_file_name(checkpointer->prefix, job->file.name,
-                                        &checkpointer->start.lineage, checkpointer->unique++,
+                                        &checkpointer->start.lineage, unique + i,
                                         job->file.object); /* Gives its argument. */
     }
-    if (status == FCAP_OK) {
-        transfer_begin(transfer);
-        checkpointer->phase = CHECKPOINTER_SENDING;
-        checkpointer->sending_serial++;
-    }
+    checkpointer_kept_close(&all);
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    transfer_begin(transfer);
+    checkpointer->phase = CHECKPOINTER_SENDING;
+    checkpointer->sending_serial++;
     (void)pthread_cond_broadcast(&checkpointer->wake_transfer);
     (void)pthread_mutex_unlock(&checkpointer->lock);
-    return status;
+    return FCAP_OK;
 }
 
 static void begin_snapshot(struct fcap_checkpointer *checkpointer)
@@ -235,10 +245,10 @@ static void end_sending(struct fcap_checkpointer *checkpointer)
         return;
     }
     checkpointer_drop_snapshot(checkpointer);
-    (void)pthread_mutex_lock(&checkpointer->lock);
-    for (size_t i = 0; i < transfer->job_count; i++) {
+    for (size_t i = 0; i < transfer->job_count; i++) { /* Nobody looks at it yet. */
         fcap_checkpoint_add_file(&checkpointer->pending, &transfer->jobs[i].file);
     }
+    (void)pthread_mutex_lock(&checkpointer->lock);
     metrics->files_kept += transfer->job_count - transfer->files_sent;
     checkpointer->snapshot_bytes = transfer->bytes_sent;
     checkpointer->is_pending = true;
@@ -285,6 +295,7 @@ static int64_t await_switch(struct fcap_checkpointer *checkpointer, int64_t now_
         return INT64_MAX; /* The shipper wakes. */
     }
     fcap_checkpoint_done(&checkpointer->sent); /* The manifest names them, or nobody. */
+    checkpointer->wants_fresh = false;
     checkpointer->rested_at_ms = now_ms + checkpointer->settings.min_pause_ms;
     checkpointer_succeeded(checkpointer, &checkpointer->materialize);
     return now_ms;
@@ -360,7 +371,9 @@ static int64_t idle(struct fcap_checkpointer *checkpointer, int64_t now_ms)
     int64_t due_ms = need == NEED_TO_WAIT   ? INT64_MAX
                      : need == NEED_A_PAUSE ? checkpointer->rested_at_ms
                                             : checkpointer->snapshot_due_ms;
-    return cut_due_ms < due_ms ? cut_due_ms : due_ms;
+    int64_t scrub_ms = need == NEED_NOTHING ? checkpointer_scrub(checkpointer, now_ms) : INT64_MAX;
+    due_ms = cut_due_ms < due_ms ? cut_due_ms : due_ms;
+    return scrub_ms < due_ms ? scrub_ms : due_ms;
 }
 
 int64_t checkpointer_materialize(struct fcap_checkpointer *checkpointer)

@@ -207,7 +207,7 @@ static void complete(struct fcap_checkpointer *checkpointer, struct fcap_checkpo
     }
     if (has_snapshot) {
         checkpointer->snapshot_ms = checkpointer->snapshot_taken_ms;
-        fcap_checkpoint_done(&checkpointer->pending);
+        checkpointer_drop_composed(&checkpointer->pending); /* Its files go to the generation. */
         checkpointer->is_pending = false;
         checkpointer_wake_materialize(checkpointer);
     }
@@ -252,7 +252,7 @@ static bool make_manifest(struct fcap_checkpointer *checkpointer)
         checkpointer_break(checkpointer); /* Only a snapshot makes it smaller. */
     }
     (void)pthread_mutex_unlock(&checkpointer->lock);
-    fcap_checkpoint_done(&checkpoint);
+    checkpointer_drop_composed(&checkpoint);
     if (checkpointer_is_final(status)) {
         checkpointer_give_up(checkpointer, &error);
         return false;
