@@ -97,6 +97,10 @@ struct fcap_config_family {
 struct fcap_config_origin;
 struct fcap_config_memory;
 
+/* What a thread that sends or reads files of snapshots holds: a piece that it moves, and one that
+ * is compared. */
+#define FCAP_CONFIG_TRANSFER_BYTES (INT64_C(2) << 20)
+
 /* What is in force. Strings are owned by the configuration and valid until fcap_config_done();
  * "optional" ones are NULL when absent. Every `auto` has been replaced by its value. A choice is
  * an int that holds the enum named beside it. */
@@ -162,6 +166,9 @@ struct fcap_config {
         int64_t min_pause_ms;
         int64_t retain;
         int64_t queue_bytes;
+        int64_t scrub_interval_ms;        /* 0: never */
+        int64_t scrub_rate_limit_bytes;   /* a second */
+        int64_t restore_rate_limit_bytes; /* a second; 0: none */
     } checkpoint;
     struct {
         int64_t interval_ms;

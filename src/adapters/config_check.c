@@ -97,17 +97,51 @@ static int64_t shared_bytes(int64_t budget_bytes)
     return budget_bytes - (room < budget_bytes / 2 ? room : budget_bytes / 2);
 }
 
+static void tell_too_little(struct fcap_config_loader *loader, int64_t rest, int64_t checkpoints)
+{
+    char left[32];
+    char taken[32];
+    char why[128] = "";
+    fcap_config_write_number(FCAP_CONFIG_SIZE, rest, left);
+    if (checkpoints > 0) {
+        fcap_config_write_number(FCAP_CONFIG_SIZE, checkpoints, taken);
+        (void)snprintf(why, sizeof why,
+                       ", beside %s of checkpoint.queue and materialization.transfer_threads",
+                       taken); /* It fits. */
+    }
+    fcap_config_problem(loader, FCAP_CONFIG_ERROR, place_of(loader, "memory.budget"),
+                        "memory.budget: record_cache, block_cache, write_buffers and "
+                        "kafka_queues may take %s together%s; raise the budget or lower them",
+                        left, why);
+}
+
+/* What checkpoints take of the budget before it is shared. */
+static int64_t compute_checkpoints(struct fcap_config_loader *loader)
+{
+    const int64_t queue_most = INT64_C(64) << 20;
+    struct fcap_config *config = &loader->config;
+    if (config->checkpoint.queue_bytes == 0) {
+        int64_t share = config->memory.budget_bytes / 16;
+        config->checkpoint.queue_bytes = share < queue_most ? share : queue_most;
+    }
+    return config->checkpoint.directory == NULL
+               ? 0
+               : config->checkpoint.queue_bytes +
+                     config->materialization.transfer_threads * FCAP_CONFIG_TRANSFER_BYTES;
+}
+
 /* What was given counts; the rest goes to the `auto` ones in proportion. */
 static void compute_memory(struct fcap_config_loader *loader)
 {
     int64_t *members[PARTS];
-    int64_t all = shared_bytes(loader->config.memory.budget_bytes);
     int64_t given = 0;
     int64_t parts = 0;
-    char rest[32];
-    if (!is_usable(loader, "memory.budget")) {
+    if (!is_usable(loader, "memory.budget") || !is_usable(loader, "checkpoint.queue") ||
+        !is_usable(loader, "materialization.transfer_threads")) {
         return;
     }
+    const int64_t checkpoints = compute_checkpoints(loader);
+    const int64_t all = shared_bytes(loader->config.memory.budget_bytes) - checkpoints;
     for (size_t i = 0; i < PARTS; i++) {
         if (!is_usable(loader, memory_parts[i].name)) {
             return;
@@ -120,11 +154,7 @@ static void compute_memory(struct fcap_config_loader *loader)
     }
     const int64_t least = INT64_C(1024) * 1024;
     if (given > all || (parts != 0 && (all - given) / parts < least)) {
-        fcap_config_write_number(FCAP_CONFIG_SIZE, all / least * least, rest);
-        fcap_config_problem(loader, FCAP_CONFIG_ERROR, place_of(loader, "memory.budget"),
-                            "memory.budget: record_cache, block_cache, write_buffers and "
-                            "kafka_queues may take %s together; raise the budget or lower them",
-                            rest);
+        tell_too_little(loader, all > 0 ? all / least * least : 0, checkpoints);
         return;
     }
     for (size_t i = 0; i < PARTS; i++) {
@@ -251,6 +281,72 @@ static void check_redis(struct fcap_config_loader *loader)
     }
 }
 
+/* Another number than the default: a file that names every key as it is wants nothing. */
+static bool is_changed(struct fcap_config_loader *loader, const struct fcap_config_key *key)
+{
+    char text[32];
+    if (!is_given(loader, key->name) || strcmp(key->value, "auto") == 0) {
+        return false;
+    }
+    const int64_t value = *FCAP_CONFIG_MEMBER(&loader->config, key, int64_t);
+    fcap_config_write_number(key->type, value, text);
+    return strcmp(text, key->value) != 0 && (value != 0 || strcmp(key->value, "0") != 0);
+}
+
+/* Keys that do nothing without a place for checkpoints. */
+static void check_place(struct fcap_config_loader *loader)
+{
+    if (loader->config.checkpoint.directory != NULL || !is_usable(loader, "checkpoint.directory")) {
+        return;
+    }
+    for (size_t i = 0; i < fcap_config_keys_count; i++) {
+        const struct fcap_config_key *key = &fcap_config_keys[i];
+        bool is_number = key->type == FCAP_CONFIG_INTEGER || key->type == FCAP_CONFIG_DURATION ||
+                         key->type == FCAP_CONFIG_SIZE;
+        bool is_ours = strncmp(key->name, "checkpoint.", 11) == 0 ||
+                       strncmp(key->name, "materialization.", 16) == 0;
+        if (is_ours && is_number && is_changed(loader, key)) {
+            tell(loader, FCAP_CONFIG_WARNING, key->name,
+                 "has no effect without checkpoint.directory");
+        }
+    }
+}
+
+static void check_checkpoint(struct fcap_config_loader *loader)
+{
+    const struct fcap_config *config = &loader->config;
+    check_place(loader);
+    if (config->checkpoint.directory == NULL) {
+        return;
+    }
+    if (is_usable(loader, "checkpoint.min_pause") && is_usable(loader, "checkpoint.interval") &&
+        config->checkpoint.min_pause_ms > config->checkpoint.interval_ms) {
+        tell(loader, FCAP_CONFIG_WARNING, "checkpoint.min_pause",
+             "is longer than checkpoint.interval, so it alone decides how old a checkpoint gets; "
+             "lower it");
+    }
+    if (is_usable(loader, "materialization.interval") && is_usable(loader, "checkpoint.interval") &&
+        config->materialization.interval_ms < config->checkpoint.interval_ms) {
+        tell(loader, FCAP_CONFIG_WARNING, "materialization.interval",
+             "is shorter than checkpoint.interval, so every checkpoint sends files and none sends "
+             "changes alone; raise it");
+    }
+    if (is_usable(loader, "checkpoint.retain") && config->checkpoint.retain == 1) {
+        tell(loader, FCAP_CONFIG_WARNING, "checkpoint.retain",
+             "with 1 a damaged file of the only snapshot leaves no checkpoint; write 2");
+    }
+    if (is_usable(loader, "checkpoint.scrub_interval") &&
+        config->checkpoint.scrub_interval_ms == 0) {
+        tell(loader, FCAP_CONFIG_WARNING, "checkpoint.scrub_interval",
+             "with 0 a kept object that rots is found only when a restore needs it; write 7d");
+    }
+    if (is_usable(loader, "checkpoint.directory") && is_usable(loader, "state.directory") &&
+        strcmp(config->checkpoint.directory, config->state.directory) == 0) {
+        tell(loader, FCAP_CONFIG_ERROR, "checkpoint.directory",
+             "is state.directory; checkpoints need a volume that outlives the machine");
+    }
+}
+
 static void check_family(struct fcap_config_loader *loader, const char *name,
                          const struct fcap_config_family *family)
 {
@@ -319,4 +415,5 @@ void fcap_config_check(struct fcap_config_loader *loader)
     check_kafka(loader);
     check_redis(loader);
     check_rocksdb(loader);
+    check_checkpoint(loader);
 }

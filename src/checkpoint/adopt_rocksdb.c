@@ -101,7 +101,12 @@ static enum fcap_status place_file(struct adopt_rocksdb *state,
     (void)snprintf(path, sizeof path, "%s/%s", state->directory, file->name); /* It fits. */
     if (!is_table(file->name) || ops->locate == NULL ||
         !ops->locate(state->objects, file->object, lies)) {
-        return restore_read_file(&restore, file, path, error);
+        const struct fcap_checkpoint one = {
+            .files = (struct fcap_checkpoint_file *)(uintptr_t)file, /* Only read. */
+            .file_count = 1};
+        enum fcap_status status = restore_copy_files(&restore, &one, state->directory, error);
+        object_list_done(&restore.bad);
+        return status;
     }
     return symlink(lies, path) == 0
                ? FCAP_OK

@@ -3,6 +3,7 @@
 #include "commands.h"
 
 #include "daemon/compose.h"
+#include "daemon/signals.h"
 #include "fcap/clock_os.h"
 #include "fcap/log.h"
 #include "fcap/restore.h"
@@ -28,6 +29,12 @@ static void tell_progress(void *context, uint64_t bytes, uint64_t bytes_all)
     fcap_progress_at(&restoring->progress,
                      restoring->arguments->is_verify_only ? "verifying" : "restoring",
                      fcap_clock_os_monotonic_ms(), bytes, bytes_all, "bytes", NULL);
+}
+
+static bool is_cancelled(void *context)
+{
+    (void)context;
+    return fcap_signals_received() != 0;
 }
 
 /* The checkpoints of this instance, or a directory that holds some. */
@@ -105,16 +112,15 @@ static enum fcap_status restore(struct restoring *restoring, const struct fcap_c
     }
     fcap_compose_store(config, &plan, &store);
     fcap_checkpoint_place_rocksdb_init(&place, &store);
-    const struct fcap_restore_settings settings = {
-        .profile = config->profile,
-        .instance = config->instance,
-        .directory = is_real ? config->state.directory : NULL,
-        .place = is_real ? &place.place : NULL,
-        .is_chosen = true,
-        .tell = tell,
-        .progress = tell_progress,
-        .context = restoring,
-    };
+    struct fcap_restore_settings settings;
+    fcap_compose_restore(config, &settings);
+    settings.directory = is_real ? config->state.directory : NULL;
+    settings.place = is_real ? &place.place : NULL;
+    settings.is_chosen = true;
+    settings.tell = tell;
+    settings.progress = tell_progress;
+    settings.is_cancelled = is_cancelled;
+    settings.context = restoring;
     status = fcap_restore(&settings, objects, report, error);
     if (status == FCAP_REFUSED) {
         fcap_progress_done(&restoring->progress);
@@ -139,6 +145,15 @@ static void show(const struct fcap_restore_report *report, const struct fcap_con
                  (unsigned long long)report->not_taken);
 }
 
+static int exit_code_of(enum fcap_status status)
+{
+    if (status == FCAP_STOPPED && is_cancelled(NULL)) {
+        return FCAP_EXIT_TEMPORARY; /* Once more, and it is all there. */
+    }
+    /* A checkpoint that is not there, or not whole, does not come by itself. */
+    return status == FCAP_REFUSED ? FCAP_EXIT_INTERNAL : fcap_daemon_exit_code(status);
+}
+
 struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *arguments)
 {
     struct fcap_daemon_result result = {FCAP_EXIT_CONFIG, true};
@@ -155,6 +170,7 @@ struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *argu
     if (!fcap_arguments_load(arguments, &config)) {
         return result;
     }
+    fcap_signals_init();
     fcap_progress_init(&restoring.progress, "restore", stderr, !arguments->is_plain);
     enum fcap_status status = restore(&restoring, &config, &report, &error);
     fcap_progress_done(&restoring.progress);
@@ -163,8 +179,7 @@ struct fcap_daemon_result fcap_command_restore(const struct fcap_arguments *argu
     } else if (error.text[0] != '\0') {
         (void)fprintf(stderr, "fcapd: restore: %s\n", error.text);
     }
-    /* A checkpoint that is not there, or not whole, does not come by itself. */
-    result.exit_code = status == FCAP_REFUSED ? FCAP_EXIT_INTERNAL : fcap_daemon_exit_code(status);
+    result.exit_code = exit_code_of(status);
     fcap_config_done(&config);
     return result;
 }

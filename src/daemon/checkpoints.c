@@ -25,18 +25,21 @@ static void tell_restore(void *context, const char *text)
 
 static enum fcap_status choose(struct fcap_checkpoints *checkpoints,
                                const struct fcap_store_settings *store,
+                               const struct fcap_checkpoints_watch *watch,
                                struct fcap_beginning *ret_beginning, struct fcap_error *error)
 {
     const struct fcap_config *config = checkpoints->config;
     struct fcap_checkpoint_place_rocksdb place;
     struct fcap_choice choice;
+    struct fcap_choose_settings settings = {.clock = fcap_clock_os()};
     fcap_checkpoint_place_rocksdb_init(&place, store);
-    const struct fcap_choose_settings settings = {.restore = {.profile = config->profile,
-                                                              .instance = config->instance,
-                                                              .directory = config->state.directory,
-                                                              .place = &place.place,
-                                                              .tell = tell_restore},
-                                                  .clock = fcap_clock_os()};
+    fcap_compose_restore(config, &settings.restore);
+    settings.restore.directory = config->state.directory;
+    settings.restore.place = &place.place;
+    settings.restore.tell = tell_restore;
+    settings.restore.progress = watch->progress;
+    settings.restore.is_cancelled = watch->is_cancelled;
+    settings.restore.context = watch->context;
     enum fcap_status status =
         fcap_choose(&settings, fcap_checkpoint_volume_objects(checkpoints->volume), &choice, error);
     if (status != FCAP_OK) {
@@ -62,6 +65,7 @@ static enum fcap_status choose_alone(const struct fcap_config *config,
 
 enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
                                        const struct fcap_store_settings *store,
+                                       const struct fcap_checkpoints_watch *watch,
                                        struct fcap_checkpoints **ret_checkpoints,
                                        struct fcap_beginning *ret_beginning,
                                        struct fcap_error *error)
@@ -75,7 +79,7 @@ enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
     FCAP_ASSERT(checkpoints != NULL);
     checkpoints->config = config;
     checkpoints->volume = fcap_checkpoint_volume_open(config);
-    enum fcap_status status = choose(checkpoints, store, ret_beginning, error);
+    enum fcap_status status = choose(checkpoints, store, watch, ret_beginning, error);
     if (status != FCAP_OK) {
         (void)fcap_checkpoints_close(checkpoints, 0); /* Nothing runs yet. */
         return status;

@@ -11,6 +11,13 @@
 
 struct fcap_checkpoints;
 
+/* Who looks on while a state is restored, on the thread that restores. */
+struct fcap_checkpoints_watch {
+    void (*progress)(void *context, uint64_t bytes, uint64_t bytes_all); /* as of a restore */
+    bool (*is_cancelled)(void *context);                                 /* the same */
+    void *context;
+};
+
 /* What a start begins with. */
 struct fcap_beginning {
     enum fcap_state_source source;
@@ -22,9 +29,10 @@ struct fcap_beginning {
  * freshest and valid (fcap/choose.h); one log line says what, and why. *ret_checkpoints is NULL
  * when checkpoint.directory is not set. A volume that is away is an error only when there is no
  * valid state here: what Kafka holds may be less. CORRUPT: the state here is damaged, and there is
- * no other. Borrows all of it. */
+ * no other. STOPPED: cancelled. Borrows all of it. */
 enum fcap_status fcap_checkpoints_open(const struct fcap_config *config,
                                        const struct fcap_store_settings *store,
+                                       const struct fcap_checkpoints_watch *watch,
                                        struct fcap_checkpoints **ret_checkpoints,
                                        struct fcap_beginning *ret_beginning,
                                        struct fcap_error *error) FCAP_MUST_USE;

@@ -1,5 +1,7 @@
 #include "compose.h"
 
+#include "fcap/clock_os.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -109,6 +111,20 @@ void fcap_compose_checkpointer(const struct fcap_config *config,
         .materialization_interval_ms = config->materialization.interval_ms,
         .transfer_threads = (size_t)config->materialization.transfer_threads,
         .rate_limit_bytes_per_second = (uint64_t)config->materialization.rate_limit_bytes,
+        .scrub_interval_ms = config->checkpoint.scrub_interval_ms,
+        .scrub_bytes_per_second = (uint64_t)config->checkpoint.scrub_rate_limit_bytes,
+    };
+}
+
+void fcap_compose_restore(const struct fcap_config *config,
+                          struct fcap_restore_settings *ret_settings)
+{
+    *ret_settings = (struct fcap_restore_settings){
+        .profile = config->profile,
+        .instance = config->instance,
+        .threads = (size_t)config->materialization.transfer_threads,
+        .rate_limit_bytes_per_second = (uint64_t)config->checkpoint.restore_rate_limit_bytes,
+        .clock = fcap_clock_os(),
     };
 }
 

@@ -10,6 +10,7 @@
 #include "fcap/dead_letters_kafka.h"
 #include "fcap/decode.h"
 #include "fcap/pipeline.h"
+#include "fcap/restore.h"
 #include "fcap/sink_redis.h"
 #include "fcap/source_kafka.h"
 #include "fcap/store_rocksdb.h"
@@ -35,6 +36,10 @@ void fcap_compose_store(const struct fcap_config *config, const struct fcap_memo
 /* Only when checkpoint.directory is configured; clock and tell are left to the caller. */
 void fcap_compose_checkpointer(const struct fcap_config *config,
                                struct fcap_checkpointer_settings *ret_settings);
+
+/* Whose checkpoints and how fast; the rest is left to the caller. */
+void fcap_compose_restore(const struct fcap_config *config,
+                          struct fcap_restore_settings *ret_settings);
 
 void fcap_compose_decoder(const struct fcap_config *config,
                           struct fcap_decode_settings *ret_settings);

@@ -145,12 +145,26 @@ static enum fcap_status check_kafka(const struct daemon *daemon, struct fcap_err
     return fcap_source_kafka_check(&source, error);
 }
 
+static void on_restore(void *context, uint64_t bytes, uint64_t bytes_all)
+{
+    const struct daemon *daemon = context;
+    fcap_server_tell_restore(daemon->server, bytes, bytes_all);
+    fcap_log_tick(false);
+}
+
+static bool is_stopped(void *context)
+{
+    (void)context;
+    return fcap_signals_received() != 0;
+}
+
 static enum fcap_status open_state(struct daemon *daemon, const struct fcap_memory_plan *plan,
                                    struct fcap_error *error)
 {
+    const struct fcap_checkpoints_watch watch = {on_restore, is_stopped, daemon};
     fcap_compose_store(daemon->config, plan, &daemon->store);
     struct fcap_beginning beginning;
-    enum fcap_status status = fcap_checkpoints_open(daemon->config, &daemon->store,
+    enum fcap_status status = fcap_checkpoints_open(daemon->config, &daemon->store, &watch,
                                                     &daemon->checkpoints, &beginning, error);
     if (status != FCAP_OK) {
         return status;
@@ -244,6 +258,8 @@ static enum fcap_status open_shared(struct daemon *daemon, struct fcap_error *er
     if (status != FCAP_OK) {
         return status;
     }
+    daemon->watchdog = fcap_watchdog_open(daemon->board, FCAP_WATCHDOG_STILL_MS);
+    fcap_watchdog_expect_signal(daemon->watchdog, config->shutdown.deadline_ms);
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, look_at_topic(daemon));
     status = open_state(daemon, &plan, error);
     if (status != FCAP_OK) {
@@ -291,7 +307,7 @@ static enum fcap_status open_all(struct daemon *daemon, struct fcap_error *error
     if (status != FCAP_OK) {
         return status;
     }
-    daemon->watchdog = fcap_watchdog_open(daemon->board, FCAP_WATCHDOG_STILL_MS);
+    fcap_watchdog_watch(daemon->watchdog);
     for (int64_t i = 0; i < daemon->config->workers; i++) {
         daemon->workers[i] = fcap_worker_open(&daemon->shared, (size_t)i);
     }
@@ -393,7 +409,11 @@ struct fcap_daemon_result fcap_daemon_run(const struct fcap_daemon_settings *set
     FCAP_INFO("fcapd " FCAP_VERSION ": profile %s, instance %s, %lld workers", config->profile,
               config->instance, (long long)config->workers);
     enum fcap_status status = open_all(daemon, &error);
-    if (status != FCAP_OK) {
+    if (status == FCAP_STOPPED && fcap_signals_received() != 0) {
+        FCAP_INFO("stopped before the state was there: %s; the next start begins again",
+                  error.text);
+        status = FCAP_OK;
+    } else if (status != FCAP_OK) {
         FCAP_ERROR("cannot start: %s", error.text);
     } else {
         wait_for_stop(daemon);

@@ -153,7 +153,11 @@ static void judge_store(struct reasons *reasons, const struct fcap_worker_view *
                         size_t view_count, const struct fcap_health_facts *facts)
 {
     bool is_failing = facts->write_stopped || facts->sync_failing;
-    if (!facts->is_state_open) {
+    if (!facts->is_state_open && facts->restore_bytes > 0) {
+        add(reasons,
+            "the state is being restored from checkpoint.directory: %llu of %llu bytes are read",
+            (unsigned long long)facts->restored_bytes, (unsigned long long)facts->restore_bytes);
+    } else if (!facts->is_state_open) {
         add(reasons, "the state is being opened (its log is replayed): state.directory");
     }
     for (size_t i = 0; i < view_count; i++) {

@@ -16,11 +16,13 @@
 
 /* What is judged besides the views. */
 struct fcap_health_facts {
-    int64_t now_ms;         /* CLOCK_MONOTONIC */
-    bool is_state_open;     /* false: it is still being opened */
-    bool write_stopped;     /* RocksDB takes no writes, */
-    bool sync_failing;      /* or could not make them durable */
-    int64_t write_waits_ms; /* how long the write under way has not come back; 0: there is none */
+    int64_t now_ms;          /* CLOCK_MONOTONIC */
+    bool is_state_open;      /* false: it is still being opened */
+    uint64_t restored_bytes; /* of a checkpoint, so far */
+    uint64_t restore_bytes;  /* of all of it; 0: none is restored */
+    bool write_stopped;      /* RocksDB takes no writes, */
+    bool sync_failing;       /* or could not make them durable */
+    int64_t write_waits_ms;  /* how long the write under way has not come back; 0: there is none */
     const char *last_store_error;                  /* may be empty */
     const struct fcap_sink_redis_status *reporter; /* of fc:meta; NULL: nothing is known of it */
     const char *checkpoints;                       /* how they stand; NULL: there are none */

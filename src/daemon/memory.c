@@ -22,8 +22,13 @@ struct fcap_memory_plan fcap_memory_plan_make(const struct fcap_config *config,
         .worker_partitions = (int32_t)((partitions + workers - 1) / workers),
         .send_buffers_bytes = (workers + 1) * config->redis.send_buffer_bytes,
     };
+    if (config->checkpoint.directory != NULL) {
+        plan.checkpoint_queue_bytes = config->checkpoint.queue_bytes;
+        plan.transfer_bytes = config->materialization.transfer_threads * FCAP_CONFIG_TRANSFER_BYTES;
+    }
     plan.working_bytes = plan.budget_bytes - plan.record_cache_bytes - plan.block_cache_bytes -
-                         plan.write_buffers_bytes - plan.kafka_queues_bytes;
+                         plan.write_buffers_bytes - plan.kafka_queues_bytes -
+                         plan.checkpoint_queue_bytes - plan.transfer_bytes;
     return plan;
 }
 
@@ -45,6 +50,11 @@ void fcap_memory_plan_print(FILE *file, const struct fcap_memory_plan *plan)
     print_part(file, "memory.kafka_queues", plan->kafka_queues_bytes, "fetched, not read yet");
     (void)fprintf(file, "  %-28s %9.1f MiB  shared by %d partitions\n", "  each worker",
                   (double)plan->worker_queues_bytes / MIB, plan->worker_partitions);
+    if (plan->checkpoint_queue_bytes > 0) {
+        print_part(file, "checkpoint.queue", plan->checkpoint_queue_bytes,
+                   "changes that wait for the volume");
+        print_part(file, "materialization", plan->transfer_bytes, "threads that send files");
+    }
     print_part(file, "working room", plan->working_bytes, "what is left; in it:");
     print_part(file, "  redis.send_buffer", plan->send_buffers_bytes, "all connections together");
 }

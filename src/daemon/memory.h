@@ -1,8 +1,8 @@
 /* How memory.budget is divided: the one place where each part's share for a worker is decided.
  *
  * The four big parts come from the configuration (memory.*, given or computed there) and take at
- * most nine tenths; the rest is working room: send buffers, commits in flight, the ads' tables,
- * librdkafka, malloc. Thread rule: pure. */
+ * most nine tenths, after what checkpoints take; the rest is working room: send buffers, commits in
+ * flight, the ads' tables, librdkafka, malloc. Thread rule: pure. */
 #ifndef FCAP_DAEMON_MEMORY_H
 #define FCAP_DAEMON_MEMORY_H
 
@@ -23,7 +23,9 @@ struct fcap_memory_plan {
     int64_t worker_queues_bytes; /* one member's queues together */
     int32_t worker_partitions;   /* partitions that share them */
     int64_t send_buffers_bytes;  /* all Redis connections: the workers' and the reporter's */
-    int64_t working_bytes;       /* what is left of the budget */
+    int64_t checkpoint_queue_bytes; /* changes that wait for the volume; 0: no checkpoints */
+    int64_t transfer_bytes;         /* all threads that send files of snapshots; 0: none */
+    int64_t working_bytes;          /* what is left of the budget */
 };
 
 /* `topic_partitions`: of the topic, 0 when not known. A worker's queues are sized for the

@@ -131,6 +131,9 @@ static const struct family checkpoint_families[] = {
     CHECKPOINT(queue_bytes, "queue_bytes", "gauge", AS_IS, "changes that wait to be written to the changelog"),
     CHECKPOINT(failing, "failing", "gauge", AS_IS, "1 while tries fail"),
     CHECKPOINT(objects_removed, "objects_removed_total", "counter", AS_IS, "objects removed because no checkpoint needs them"),
+    CHECKPOINT(scrub_objects, "scrub_objects_total", "counter", AS_IS, "kept objects that were read back and are whole"),
+    CHECKPOINT(scrub_bytes, "scrub_bytes_total", "counter", AS_IS, "bytes of kept objects that were read back"),
+    CHECKPOINT(scrub_damaged, "scrub_damaged_total", "counter", AS_IS, "kept objects that were found damaged or missing; a snapshot replaces them"),
     CHECKPOINT(stopped, "stopped", "gauge", AS_IS, "1 when checkpoints have ended until the next start: another writer, or another version's checkpoints"),
 };
 /* clang-format on */

@@ -27,6 +27,8 @@ struct fcap_server {
     struct fcap_checkpointer *checkpointer; /* atomic; NULL: none */
     struct fcap_adopter *adopter;           /* atomic; NULL: none */
     unsigned source;                        /* of the state, atomic; FCAP_STATE_SOURCES: unknown */
+    uint64_t restored_bytes;                /* atomic, both */
+    uint64_t restore_bytes;
 };
 
 static size_t workers_of(const struct fcap_server *server)
@@ -73,6 +75,8 @@ static bool put_readiness(struct fcap_server *server, struct fcap_store_metrics 
     struct fcap_health_facts facts = {
         .now_ms = fcap_clock_os_monotonic_ms(),
         .is_state_open = db != NULL,
+        .restored_bytes = __atomic_load_n(&server->restored_bytes, __ATOMIC_RELAXED),
+        .restore_bytes = __atomic_load_n(&server->restore_bytes, __ATOMIC_RELAXED),
         .write_stopped = ret_metrics->write_stopped != 0,
         .sync_failing = ret_metrics->sync_failing != 0,
         .write_waits_ms = (int64_t)(ret_metrics->write_waits_us / 1000),
@@ -281,6 +285,14 @@ void fcap_server_tell_source(struct fcap_server *server, enum fcap_state_source 
 {
     if (server != NULL) {
         __atomic_store_n(&server->source, (unsigned)source, __ATOMIC_RELAXED);
+    }
+}
+
+void fcap_server_tell_restore(struct fcap_server *server, uint64_t bytes, uint64_t bytes_all)
+{
+    if (server != NULL) {
+        __atomic_store_n(&server->restored_bytes, bytes, __ATOMIC_RELAXED);
+        __atomic_store_n(&server->restore_bytes, bytes_all, __ATOMIC_RELAXED);
     }
 }
 

@@ -48,6 +48,9 @@ void fcap_server_attach_adopter(struct fcap_server *server, struct fcap_adopter 
  * fine. */
 void fcap_server_tell_source(struct fcap_server *server, enum fcap_state_source source);
 
+/* Tells the pages how far a restore is, before the state is open. A NULL server is fine. */
+void fcap_server_tell_restore(struct fcap_server *server, uint64_t bytes, uint64_t bytes_all);
+
 /* Tells the pages the topic's retention.ms, -1: for ever; until then it is not known. A NULL server
  * is fine. */
 void fcap_server_tell_retention(struct fcap_server *server, int64_t retention_ms);

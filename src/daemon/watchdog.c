@@ -3,6 +3,7 @@
 #include "fcap/assert.h"
 #include "fcap/clock_os.h"
 #include "fcap/log.h"
+#include "signals.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +19,9 @@ struct fcap_watchdog {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_closing;
-    int64_t left_ms; /* until the process must have ended; -1: no end is expected */
+    bool is_watching;  /* the workers */
+    int64_t signal_ms; /* what a signal leaves; -1: none is expected */
+    int64_t left_ms;   /* until the process must have ended; -1: no end is expected */
     struct watched {
         bool is_forgotten;
         bool is_settled;
@@ -38,7 +41,8 @@ static void look_at_workers(struct fcap_watchdog *watchdog, int64_t passed_ms)
     for (size_t i = 0; i < fcap_board_workers(watchdog->board); i++) {
         struct watched *worker = &watchdog->workers[i];
         uint64_t beats = fcap_board_beats(watchdog->board, i);
-        worker->still_ms = beats == worker->beats ? worker->still_ms + passed_ms : 0;
+        bool is_still = watchdog->is_watching && beats == worker->beats;
+        worker->still_ms = is_still ? worker->still_ms + passed_ms : 0;
         worker->beats = beats;
         if (!worker->is_forgotten && worker->still_ms >= watchdog->still_ms) {
             prepare_to_end();
@@ -58,6 +62,13 @@ static bool is_settled(const struct fcap_watchdog *watchdog)
         }
     }
     return true;
+}
+
+static void look_at_signal(struct fcap_watchdog *watchdog)
+{
+    if (watchdog->left_ms < 0 && watchdog->signal_ms >= 0 && fcap_signals_received() != 0) {
+        watchdog->left_ms = watchdog->signal_ms;
+    }
 }
 
 static void look_at_deadline(struct fcap_watchdog *watchdog, int64_t passed_ms)
@@ -103,6 +114,7 @@ static void *watch(void *context)
         int64_t passed_ms = now_ms - seen_ms < 2 * TICK_MS ? now_ms - seen_ms : 2 * TICK_MS;
         seen_ms = now_ms;
         look_at_workers(watchdog, passed_ms);
+        look_at_signal(watchdog);
         look_at_deadline(watchdog, passed_ms);
     }
     (void)pthread_mutex_unlock(&watchdog->lock);
@@ -122,6 +134,7 @@ struct fcap_watchdog *fcap_watchdog_open(struct fcap_board *board, int64_t still
     (void)pthread_condattr_destroy(&attributes);
     watchdog->board = board;
     watchdog->still_ms = still_ms;
+    watchdog->signal_ms = -1;
     watchdog->left_ms = -1;
     FCAP_ASSERT(pthread_create(&watchdog->thread, NULL, watch, watchdog) == 0);
     return watchdog;
@@ -133,6 +146,20 @@ void fcap_watchdog_expect_end(struct fcap_watchdog *watchdog, int64_t left_ms)
     if (watchdog->left_ms < 0) {
         watchdog->left_ms = left_ms;
     }
+    (void)pthread_mutex_unlock(&watchdog->lock);
+}
+
+void fcap_watchdog_expect_signal(struct fcap_watchdog *watchdog, int64_t left_ms)
+{
+    (void)pthread_mutex_lock(&watchdog->lock);
+    watchdog->signal_ms = left_ms;
+    (void)pthread_mutex_unlock(&watchdog->lock);
+}
+
+void fcap_watchdog_watch(struct fcap_watchdog *watchdog)
+{
+    (void)pthread_mutex_lock(&watchdog->lock);
+    watchdog->is_watching = true;
     (void)pthread_mutex_unlock(&watchdog->lock);
 }
 

@@ -17,8 +17,15 @@
 
 struct fcap_watchdog;
 
-/* Borrows the board. `still_ms`: see above. */
+/* Borrows the board. `still_ms`: see above. Nobody is watched yet. */
 struct fcap_watchdog *fcap_watchdog_open(struct fcap_board *board, int64_t still_ms);
+
+/* From now on a signal that asks to stop is seen here, too, and gives the process `left_ms` to end:
+ * so a start that hangs on a volume can be ended. */
+void fcap_watchdog_expect_signal(struct fcap_watchdog *watchdog, int64_t left_ms);
+
+/* The workers are about to begin: from now on they are watched. */
+void fcap_watchdog_watch(struct fcap_watchdog *watchdog);
 
 /* From now on the process has `left_ms` to end. Later calls are ignored. */
 void fcap_watchdog_expect_end(struct fcap_watchdog *watchdog, int64_t left_ms);

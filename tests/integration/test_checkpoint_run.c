@@ -23,15 +23,21 @@ static char checkpoints[64];
 
 static const struct run_window hours[] = {{"1h", 3600000}, {"2h", 7200000}, {NULL, 0}};
 
+/* `keys`: further ones of checkpoint, each on a line of its own. */
+static void make_yaml(char more[640], const char *keys)
+{
+    (void)snprintf(more, 640,
+                   "shutdown:\n  deadline: 10s\ncheckpoint:\n  directory: %s/kept\n  interval: 1s\n"
+                   "  min_pause: 0s\n%smaterialization:\n  interval: 10s\n",
+                   checkpoints, keys);
+}
+
 static int setup(void **unused)
 {
     (void)unused;
-    char more[512];
+    char more[640];
     lab_folder_make("checkpoints", checkpoints, sizeof checkpoints);
-    (void)snprintf(more, sizeof more,
-                   "shutdown:\n  deadline: 10s\ncheckpoint:\n  directory: %s/kept\n  interval: 1s\n"
-                   "  min_pause: 0s\nmaterialization:\n  interval: 10s\n",
-                   checkpoints);
+    make_yaml(more, "");
     run_fixture_init(&fixture, "[1h, 2h]", hours, more);
     return 0;
 }
@@ -151,6 +157,56 @@ static void test_restore_by_command(void **unused)
     stop();
 }
 
+static void configure(const char *keys)
+{
+    char more[640];
+    char yaml[4096];
+    make_yaml(more, keys);
+    run_fixture_yaml(&fixture, "one", "[1h, 2h]", more, yaml, sizeof yaml);
+    daemon_process_configure(&fixture.process, yaml);
+}
+
+/* While a state is restored, which may take long, probes are answered; it can be stopped, and the
+ * next start does it again. */
+static void test_a_start_that_restores_slowly(void **unused)
+{
+    (void)unused;
+    static const char *const latest[] = {"--from", "latest", NULL};
+    static const char *const offline[] = {"--offline", NULL};
+    struct daemon_process *process = &fixture.process;
+    start();
+    run_fixture_produce(&fixture, 500);
+    run_fixture_await_applied(&fixture, APPLIED_MS);
+    await_more_than("fcapd_checkpoint_number", 1);
+    stop();
+    assert_int_equal(daemon_process_command(process, "check", offline, NULL), 0);
+    assert_non_null(strstr(process->text, "s old"));
+    assert_non_null(strstr(process->text, "on the file system of state.directory"));
+    assert_non_null(strstr(process->text, "room for checkpoint.retain + 1 snapshots"));
+    assert_non_null(strstr(process->text, "checkpoint.queue "));
+    lose_machine();
+    configure("  restore_rate_limit: 1KiB\n");
+    daemon_process_start(process, NULL);
+    daemon_process_await_text(process, "/readyz", "is being restored from checkpoint.directory",
+                              START_MS);
+    assert_int_equal(daemon_process_get(process, "/readyz", NULL), 503);
+    assert_int_equal(daemon_process_get(process, "/livez", NULL), 200);
+    assert_int_equal(daemon_process_get(process, "/metrics", NULL), 200);
+    stop(); /* With 0, within shutdown.deadline and what the test gives it. */
+    log_holds("stopped before the state was there");
+    daemon_process_start(process, NULL);
+    daemon_process_await_text(process, "/readyz", "is being restored from checkpoint.directory",
+                              START_MS);
+    daemon_process_signal(process, SIGKILL);
+    assert_int_equal(daemon_process_wait(process, STOP_MS), 128 + SIGKILL);
+    configure("");
+    assert_int_equal(daemon_process_command(process, "restore", latest, NULL), 0);
+    start();
+    log_holds("as it was left");
+    every_key_is_right();
+    stop();
+}
+
 /* A volume that is away is no reason not to count. */
 static void test_counting_goes_on_without_the_volume(void **unused)
 {
@@ -227,6 +283,7 @@ int main(void)
         TEST(test_a_lost_machine_comes_back),
         TEST(test_restore_by_command),
         TEST(test_savepoints),
+        TEST(test_a_start_that_restores_slowly),
         TEST(test_counting_goes_on_without_the_volume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

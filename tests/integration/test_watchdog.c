@@ -1,5 +1,6 @@
 /* The watchdog in child processes: it ends those that stand still, and only those. */
 #include "board.h"
+#include "signals.h"
 #include "watchdog.h"
 
 #include <fcntl.h>
@@ -44,6 +45,7 @@ static pid_t start(long beats_ms, long end_ms)
     }
     struct fcap_board *board = fcap_board_open(2);
     struct fcap_watchdog *watchdog = fcap_watchdog_open(board, STILL_MS);
+    fcap_watchdog_watch(watchdog);
     if (end_ms > 0) {
         fcap_watchdog_expect_end(watchdog, end_ms);
     }
@@ -72,6 +74,25 @@ static pid_t start_settled(size_t workers, long end_ms)
     _exit(1);
 }
 
+/* It hangs before any worker begins; a signal ends it all the same. */
+static pid_t start_hanging(void)
+{
+    pid_t pid = fork_quietly();
+    if (pid > 0) {
+        return pid;
+    }
+    fcap_signals_init();
+    struct fcap_watchdog *watchdog = fcap_watchdog_open(fcap_board_open(2), STILL_MS);
+    fcap_watchdog_expect_signal(watchdog, 500);
+    pause_ms(4 * STILL_MS);
+    if (fcap_signals_received() == 0) {
+        (void)raise(SIGTERM);
+    }
+    for (;;) {
+        pause_ms(1000);
+    }
+}
+
 static int code_of(pid_t pid)
 {
     int status;
@@ -89,6 +110,13 @@ static void test_a_stop_that_takes_too_long_ends_the_process(void **unused)
 {
     (void)unused;
     assert_int_equal(code_of(start(100000, 500)), FCAP_WATCHDOG_EXIT_DEADLINE);
+}
+
+/* A state that takes long to open is nothing that a worker does; a signal ends it in time. */
+static void test_a_start_that_hangs_is_ended_by_a_signal(void **unused)
+{
+    (void)unused;
+    assert_int_equal(code_of(start_hanging()), FCAP_WATCHDOG_EXIT_DEADLINE);
 }
 
 /* B16: a library that hangs when all is committed. */
@@ -121,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_that_stands_still_ends_the_process),
         cmocka_unit_test(test_a_stop_that_takes_too_long_ends_the_process),
+        cmocka_unit_test(test_a_start_that_hangs_is_ended_by_a_signal),
         cmocka_unit_test(test_an_end_that_hangs_when_all_is_committed_is_no_failure),
         cmocka_unit_test(test_time_in_which_the_process_was_stopped_does_not_count),
     };
