@@ -3,9 +3,9 @@
 #include "daemon/compose.h"
 #include "fcap/clock_os.h"
 #include "fcap/kafka_probe.h"
+#include "findings.h"
 #include "state.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,101 +16,63 @@
 #define REDIS_MS      5000
 #define REDIS_TICK_MS 20
 
-/* What was found so far. */
-struct findings {
-    int failures;
-    int warnings;
-};
-
-static void tell(const char *kind, const char *format, va_list arguments)
-{
-    (void)printf("%-5s ", kind);
-    (void)vprintf(format, arguments);
-    (void)printf("\n");
-}
-
-static void good(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void good(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    tell("ok", format, arguments);
-    va_end(arguments);
-}
-
-static void warn(struct findings *findings, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void warn(struct findings *findings, const char *format, ...)
-{
-    va_list arguments;
-    findings->warnings++;
-    va_start(arguments, format);
-    tell("warn", format, arguments);
-    va_end(arguments);
-}
-
-static void fail(struct findings *findings, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void fail(struct findings *findings, const char *format, ...)
-{
-    va_list arguments;
-    findings->failures++;
-    va_start(arguments, format);
-    tell("FAIL", format, arguments);
-    va_end(arguments);
-}
-
 /* --- Kafka --- */
 
 /* Who has no checkpoint must find all that the longest window holds in the topic. */
-static void judge_retention(struct findings *findings, const struct fcap_config *config,
+static void judge_retention(struct fcap_findings *findings, const struct fcap_config *config,
                             const struct fcap_kafka_probe *probe)
 {
     int64_t needed_ms = fcap_compose_retention_ms(config);
     if (probe->retention_ms < 0 || probe->retention_ms >= needed_ms) {
-        good("kafka.topic %s: retention covers the longest window%s", config->kafka.topic,
-             probe->retention_bytes >= 0 ? " by time; retention.bytes may cut it" : "");
+        fcap_findings_good(
+            "kafka.topic %s: retention covers the longest window%s", config->kafka.topic,
+            probe->retention_bytes >= 0 ? " by time; retention.bytes may cut it" : "");
     } else if (config->checkpoint.directory != NULL) {
-        good("kafka.topic %s: retention.ms is %lld, less than the longest window and "
-             "limits.max_future_skew (%lld): a lost state comes back from its newest checkpoint, "
-             "whose age and the time away together must be less than that",
-             config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
+        fcap_findings_good(
+            "kafka.topic %s: retention.ms is %lld, less than the longest window and "
+            "limits.max_future_skew (%lld): a lost state comes back from its newest checkpoint, "
+            "whose age and the time away together must be less than that",
+            config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
     } else {
-        warn(findings,
-             "kafka.topic %s: retention.ms is %lld, less than the longest window and "
-             "limits.max_future_skew (%lld): a lost state cannot be read again completely; raise "
-             "retention.ms, or set checkpoint.directory",
-             config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
+        fcap_findings_warn(
+            findings,
+            "kafka.topic %s: retention.ms is %lld, less than the longest window and "
+            "limits.max_future_skew (%lld): a lost state cannot be read again completely; raise "
+            "retention.ms, or set checkpoint.directory",
+            config->kafka.topic, (long long)probe->retention_ms, (long long)needed_ms);
     }
 }
 
-static void judge_topic_config(struct findings *findings, const struct fcap_config *config,
+static void judge_topic_config(struct fcap_findings *findings, const struct fcap_config *config,
                                const struct fcap_kafka_probe *probe)
 {
     if (!probe->config_known) {
-        warn(findings,
-             "kafka.topic %s: its configuration cannot be read (%s); compaction and retention are "
-             "not checked",
-             config->kafka.topic, probe->config_error);
+        fcap_findings_warn(
+            findings,
+            "kafka.topic %s: its configuration cannot be read (%s); compaction and retention are "
+            "not checked",
+            config->kafka.topic, probe->config_error);
         return;
     }
     if (probe->is_compacted) {
-        fail(findings,
-             "kafka.topic %s: cleanup.policy holds compact, which drops impressions of the same "
-             "user; set it to delete",
-             config->kafka.topic);
+        fcap_findings_fail(
+            findings,
+            "kafka.topic %s: cleanup.policy holds compact, which drops impressions of the same "
+            "user; set it to delete",
+            config->kafka.topic);
     }
     if (!probe->has_append_time) {
-        warn(findings,
-             "kafka.topic %s: message.timestamp.type is CreateTime, the producers' word; with "
-             "LogAppendTime an empty state starts at the right record, and the answer to events "
-             "from the future is the same for every replay",
-             config->kafka.topic);
+        fcap_findings_warn(
+            findings,
+            "kafka.topic %s: message.timestamp.type is CreateTime, the producers' word; with "
+            "LogAppendTime an empty state starts at the right record, and the answer to events "
+            "from the future is the same for every replay",
+            config->kafka.topic);
     }
     judge_retention(findings, config, probe);
 }
 
-static void check_source_settings(struct findings *findings, const struct fcap_config *config,
+static void check_source_settings(struct fcap_findings *findings, const struct fcap_config *config,
                                   struct fcap_compose_room *room)
 {
     struct fcap_error error;
@@ -118,13 +80,13 @@ static void check_source_settings(struct findings *findings, const struct fcap_c
     struct fcap_memory_plan plan = fcap_memory_plan_make(config, 0);
     fcap_compose_source(config, &plan, 0, room, &source);
     if (fcap_source_kafka_check(&source, &error) != FCAP_OK) {
-        fail(findings, "%s", error.text);
+        fcap_findings_fail(findings, "%s", error.text);
     }
 }
 
-/* Gives the topic's partitions; 0: not known. */
-static int32_t check_kafka(struct findings *findings, const struct fcap_config *config,
-                           struct fcap_compose_room *room)
+/* Gives the topic's partitions; 0: not known. The same of *ret_retention_ms; -1: for ever. */
+static int32_t check_kafka(struct fcap_findings *findings, const struct fcap_config *config,
+                           struct fcap_compose_room *room, int64_t *ret_retention_ms)
 {
     struct fcap_kafka_probe probe;
     struct fcap_dead_letters_kafka_settings letters;
@@ -139,27 +101,31 @@ static int32_t check_kafka(struct findings *findings, const struct fcap_config *
         .timeout_ms = PROBE_MS,
     };
     if (fcap_kafka_probe(&settings, &probe) != FCAP_OK) {
-        fail(findings, "kafka.brokers %s: %s", config->kafka.brokers, probe.error);
+        fcap_findings_fail(findings, "kafka.brokers %s: %s", config->kafka.brokers, probe.error);
         return 0;
     }
     if (!probe.topic.exists) {
-        fail(findings, "kafka.topic %s: %s", config->kafka.topic, probe.topic.error);
+        fcap_findings_fail(findings, "kafka.topic %s: %s", config->kafka.topic, probe.topic.error);
         return 0;
     }
-    good("kafka.topic %s: %d partitions", config->kafka.topic, probe.topic.partitions);
+    fcap_findings_good("kafka.topic %s: %d partitions", config->kafka.topic,
+                       probe.topic.partitions);
     if (probe.topic.partitions < config->workers) {
-        warn(findings, "workers: %lld, but kafka.topic has %d partitions; the others have no work",
-             (long long)config->workers, probe.topic.partitions);
+        fcap_findings_warn(
+            findings, "workers: %lld, but kafka.topic has %d partitions; the others have no work",
+            (long long)config->workers, probe.topic.partitions);
     }
     judge_topic_config(findings, config, &probe);
+    *ret_retention_ms = probe.config_known ? probe.retention_ms : 0;
     if (config->kafka.dead_letter_topic == NULL) {
-        warn(findings, "kafka.dead_letter.topic: not set; refused records are only counted");
+        fcap_findings_warn(findings,
+                           "kafka.dead_letter.topic: not set; refused records are only counted");
     } else if (!probe.dead_letters.exists) {
-        fail(findings, "kafka.dead_letter.topic %s: %s", config->kafka.dead_letter_topic,
-             probe.dead_letters.error);
+        fcap_findings_fail(findings, "kafka.dead_letter.topic %s: %s",
+                           config->kafka.dead_letter_topic, probe.dead_letters.error);
     } else {
-        good("kafka.dead_letter.topic %s: %d partitions", config->kafka.dead_letter_topic,
-             probe.dead_letters.partitions);
+        fcap_findings_good("kafka.dead_letter.topic %s: %d partitions",
+                           config->kafka.dead_letter_topic, probe.dead_letters.partitions);
     }
     return probe.topic.partitions;
 }
@@ -174,18 +140,19 @@ static void ignore_ack(void *context, uint64_t token, enum fcap_push_result resu
     (void)integer;
 }
 
-static void judge_redis(struct findings *findings, const struct fcap_sink_redis_status *status)
+static void judge_redis(struct fcap_findings *findings, const struct fcap_sink_redis_status *status)
 {
     if (!status->state.ready) {
-        fail(findings, "redis: %s; %s",
-             status->error_text[0] == '\0' ? "no answer" : status->error_text,
-             fcap_sink_redis_error_cure(status->error));
+        fcap_findings_fail(findings, "redis: %s; %s",
+                           status->error_text[0] == '\0' ? "no answer" : status->error_text,
+                           fcap_sink_redis_error_cure(status->error));
     }
     for (size_t i = 0; i < FCAP_SINK_REDIS_NEED_COUNT; i++) {
         if ((status->refused_needs >> i & 1) != 0) {
             enum fcap_sink_redis_need need = (enum fcap_sink_redis_need)i;
             /* Ready without it: redis.degraded: allow. */
-            void (*note)(struct findings *, const char *, ...) = status->state.ready ? warn : fail;
+            void (*note)(struct fcap_findings *, const char *, ...) =
+                status->state.ready ? fcap_findings_warn : fcap_findings_fail;
             note(findings, "redis: %s is refused (%s); the promise it carries: %s",
                  fcap_sink_redis_need_command(need), status->refused_text[i],
                  fcap_sink_redis_need_promise(need));
@@ -194,25 +161,28 @@ static void judge_redis(struct findings *findings, const struct fcap_sink_redis_
     if (!status->state.ready) {
         return;
     }
-    good("redis: version %s, every command that the promises need%s",
-         status->version[0] == '\0' ? "hidden" : status->version,
-         status->refused_needs == 0 ? "" : " but the ones above");
+    fcap_findings_good("redis: version %s, every command that the promises need%s",
+                       status->version[0] == '\0' ? "hidden" : status->version,
+                       status->refused_needs == 0 ? "" : " but the ones above");
     if (status->evicts) {
-        warn(findings, "redis: maxmemory-policy is %s: counts can vanish; set noeviction",
-             status->maxmemory_policy);
+        fcap_findings_warn(findings,
+                           "redis: maxmemory-policy is %s: counts can vanish; set noeviction",
+                           status->maxmemory_policy);
     } else if (status->maxmemory_policy[0] == '\0') {
-        warn(findings, "redis: maxmemory-policy is hidden; make sure that it is noeviction");
+        fcap_findings_warn(findings,
+                           "redis: maxmemory-policy is hidden; make sure that it is noeviction");
     } else {
-        good("redis: maxmemory-policy is noeviction");
+        fcap_findings_good("redis: maxmemory-policy is noeviction");
     }
     int64_t offset_ms = fcap_clock_os_wall_ms() - status->state.time_ms;
     if (llabs(offset_ms) > 1000) {
-        warn(findings, "redis: the wall clock is %lld ms off Redis TIME; synchronise both",
-             (long long)offset_ms);
+        fcap_findings_warn(findings,
+                           "redis: the wall clock is %lld ms off Redis TIME; synchronise both",
+                           (long long)offset_ms);
     }
 }
 
-static void check_redis(struct findings *findings, const struct fcap_config *config,
+static void check_redis(struct fcap_findings *findings, const struct fcap_config *config,
                         struct fcap_compose_room *room)
 {
     const struct fcap_sink_handler handler = {NULL, ignore_ack};
@@ -226,7 +196,7 @@ static void check_redis(struct findings *findings, const struct fcap_config *con
     (void)snprintf(instance, sizeof instance, "%s-check-%d", config->instance, (int)getpid());
     settings.instance = instance;
     if (fcap_sink_redis_open(&settings, &error, &sink) != FCAP_OK) {
-        fail(findings, "%s", error.text);
+        fcap_findings_fail(findings, "%s", error.text);
         return;
     }
     int64_t deadline_ms = fcap_clock_os_monotonic_ms() + REDIS_MS;
@@ -243,29 +213,31 @@ static void check_redis(struct findings *findings, const struct fcap_config *con
 
 /* --- the state --- */
 
-static void check_state(struct findings *findings, const struct fcap_config *config)
+static void check_state(struct fcap_findings *findings, const struct fcap_config *config)
 {
     struct fcap_state state;
     struct fcap_error error;
     enum fcap_state_presence presence = fcap_state_look(config);
     if (presence == FCAP_STATE_ABSENT) {
-        good("state.directory %s: no state yet; run begins with one", config->state.directory);
+        fcap_findings_good("state.directory %s: no state yet; run begins with one",
+                           config->state.directory);
         return;
     }
     if (fcap_state_open(config, &state, &error) != FCAP_OK) {
-        fail(findings, "state.directory: %s", error.text);
+        fcap_findings_fail(findings, "state.directory: %s", error.text);
         return;
     }
-    good("state.directory %s: format %u, %zu partitions%s", config->state.directory,
-         FCAP_STORE_FORMAT_VERSION, state.count,
-         presence == FCAP_STATE_LOCKED ? ", in use by a running daemon" : "");
+    fcap_findings_good("state.directory %s: format %u, %zu partitions%s", config->state.directory,
+                       FCAP_STORE_FORMAT_VERSION, state.count,
+                       presence == FCAP_STATE_LOCKED ? ", in use by a running daemon" : "");
     for (size_t i = 0; i < config->windows_count; i++) {
         size_t holding = fcap_state_count_window(&state, config->windows[i].length_ms);
         if (state.count > 0 && holding < state.count) {
-            warn(findings,
-                 "windows: %s stands in the state of %zu of %zu partitions; it is built from the "
-                 "timers that are there",
-                 config->windows[i].name, holding, state.count);
+            fcap_findings_warn(
+                findings,
+                "windows: %s stands in the state of %zu of %zu partitions; it is built from the "
+                "timers that are there",
+                config->windows[i].name, holding, state.count);
         }
     }
     fcap_state_close(&state);
@@ -275,9 +247,10 @@ struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *argume
 {
     static struct fcap_compose_room room;
     struct fcap_daemon_result result = {FCAP_EXIT_CONFIG, true};
-    struct findings findings = {0};
+    struct fcap_findings findings = {0};
     struct fcap_config config;
     int32_t partitions = 0;
+    int64_t retention_ms = 0;
     if (!fcap_arguments_load(arguments, &config)) {
         return result;
     }
@@ -287,9 +260,10 @@ struct fcap_daemon_result fcap_command_check(const struct fcap_arguments *argume
     check_source_settings(&findings, &config, &room);
     check_state(&findings, &config);
     if (!arguments->is_offline) {
-        partitions = check_kafka(&findings, &config, &room);
+        partitions = check_kafka(&findings, &config, &room, &retention_ms);
         check_redis(&findings, &config, &room);
     }
+    fcap_check_checkpoints(&findings, &config, retention_ms);
     struct fcap_memory_plan plan = fcap_memory_plan_make(&config, partitions);
     fcap_memory_plan_print(stdout, &plan);
     (void)printf("check: %d failures, %d warnings\n", findings.failures, findings.warnings);

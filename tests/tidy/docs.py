@@ -4,7 +4,7 @@
 Checked in README.md and docs/: links and paths of the tree; names of metrics against
 docs/METRICS.md; keys of the configuration against docs/CONFIG.md; commands and options of fcapd
 against the sources; in docs/OPERATING.md the reasons and stalls of /readyz against the texts in the
-sources. Generated documents are the measure for the others, so they are compared elsewhere.
+sources, and the alerts. Generated documents are the measure for the others, so they are compared elsewhere.
 """
 
 import argparse
@@ -56,6 +56,24 @@ def check_metrics(path, text, known):
     for name in re.findall(r"\b(?:fcapd|process)_[a-z](?:[a-z0-9_]*[a-z0-9])?\b(?!_)", text):
         if name not in known and not any(other.startswith(name + "_") for other in known):
             yield f"{path}: no such metric: {name}"
+
+
+def check_alerts(path, text, known):
+    """Each alert compares a metric that exists, by its whole name; none of the checkpoints' is missing."""
+    part = re.search(r"^## Metrics and alerts.*?(?=^## )", text, re.M | re.S)
+    rows = re.findall(r"^\| ([a-z][^|]*) \| ([^|]*) \| ([^|]*) \|$", part.group(0), re.M) if part else []
+    for name, expression, _ in rows:
+        found = re.findall(r"\b(?:fcapd|process)_[a-z0-9_]+", expression)
+        if not found:
+            yield f"{path}: an alert without a metric: {name}"
+        for metric in found:
+            if metric not in known:
+                yield f"{path}: no such metric in the alert {name!r}: {metric}"
+        if not re.search(r"[<>]|==|grows|above|rate\(", expression):
+            yield f"{path}: an alert without a threshold: {name}"
+    for word in ("age", "failing", "materialization_behind", "holes", "stopped", "scrub_damaged"):
+        if not any(f"fcapd_checkpoint_{word}" in expression for _, expression, _ in rows):
+            yield f"{path}: no alert for fcapd_checkpoint_{word}"
 
 
 def check_keys(path, text, known):
@@ -115,6 +133,7 @@ def check(root):
         if path == "docs/OPERATING.md":
             yield from check_table_of_commands(path, text, code)
             yield from check_reasons(path, text, code)
+            yield from check_alerts(path, text, metrics)
     if len(paths) < 5 or len(metrics) < 50 or len(keys) < 30:
         yield "docs.py found too little to check"
 
