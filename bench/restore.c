@@ -267,7 +267,7 @@ static void print(const struct restore_bench *bench, const struct way *ways, siz
                   ", \"mib\": %.1f, \"restored_mib_per_s\": %.1f, \"verified_mib_per_s\": %.1f, "
                   "\"batches_per_s\": %.0f, \"batches_mib_per_s\": %.1f, \"against_one\": %.2f}\n"
                 : "%" PRIu64 " threads: %" PRIu64 " files, %.1f MiB, restored %.1f MiB/s, verified "
-                                                  "%.1f MiB/s; then %.0f batches/s, "
+                  "%.1f MiB/s; then %.0f batches/s, "
                   "%.1f MiB/s of the changelog; %.2f times as fast as one thread\n";
         (void)printf(format, way->threads, way->report.files, mib, mib / way->files_s,
                      (mib + (double)way->report.segment_bytes / 1048576) / way->verify_s,

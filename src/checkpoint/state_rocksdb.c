@@ -148,8 +148,10 @@ static enum fcap_status place_open(struct fcap_checkpoint_place *place, const ch
                                    struct fcap_error *error)
 {
     struct fcap_store_settings settings = *of_place(place)->settings;
+    const char *last = strrchr(directory, '/');
     settings.directory = directory;
-    settings.keeps_lineage = true; /* Every byte of it is as it was when it was numbered. */
+    /* Hidden, so it is being made of a snapshot, every byte of which is as it was numbered. */
+    settings.keeps_lineage = last != NULL && last[1] == '.';
     return fcap_store_rocksdb_open(&settings, &of_place(place)->db, error);
 }
 

@@ -130,7 +130,7 @@ static void with_rocksdb(const char *const *families, int count, const char *key
     rocksdb_options_destroy(options);
 }
 
-static const char *const ours[] = {"default", "users", "timers", "ads", "tomorrow"};
+static const char *const ours[] = {"default"};
 
 static void another_process_holds_the_lock(void **state)
 {
@@ -198,64 +198,6 @@ static void an_interrupted_creation_goes_on(void **state)
     assert_int_equal(mkdir(in("lost+found"), 0700), 0);
     fcap_store_rocksdb_close(help_open(&fixture.settings));
     fcap_store_rocksdb_close(help_open(&fixture.settings));
-}
-
-static void newer_formats_are_refused(void **state)
-{
-    (void)state;
-    make_state(0);
-    with_rocksdb(ours, 4,
-                 "\xff\xff"
-                 "format",
-                 8, "\0\0\0\3", 4);
-    help_refused(&fixture.settings, FCAP_FORMAT, "format 3", "knows format 2");
-    with_rocksdb(ours, 5, NULL, 0, NULL, 0); /* One that has another family, too. */
-    help_refused(&fixture.settings, FCAP_FORMAT, "format 3", NULL);
-    with_rocksdb(ours, 5,
-                 "\xff\xff"
-                 "format",
-                 8, "\0\0\0\2", 4);
-    help_refused(&fixture.settings, FCAP_FORMAT, "column family", NULL);
-}
-
-static void position_of(struct fcap_store_position *ret_position,
-                        struct fcap_store_position *ret_origin, bool *ret_has_origin)
-{
-    struct fcap_store_rocksdb *db = help_open(&fixture.settings);
-    fcap_store_rocksdb_position(db, ret_position);
-    *ret_has_origin = fcap_store_rocksdb_origin(db, ret_origin);
-    fcap_store_rocksdb_close(db);
-}
-
-/* A build that numbers no batches may have written to a state of format 1: what it has is taken,
- * its number is not believed. Only once: the state says then that it is of format 2, and that build
- * refuses it. */
-static void an_earlier_format_is_taken_and_left(void **state)
-{
-    (void)state;
-    struct fcap_store_position before = {0};
-    struct fcap_store_position after = {0};
-    struct fcap_store_position origin = {0};
-    bool has_origin = true;
-    make_state(3);
-    position_of(&before, &origin, &has_origin);
-    assert_false(has_origin);
-    for (int keeps = 0; keeps < 2; keeps++) {
-        with_rocksdb(ours, 4,
-                     "\xff\xff"
-                     "format",
-                     8, "\0\0\0\1", 4);
-        fixture.settings.keeps_lineage = keeps != 0; /* As a snapshot is opened. */
-        position_of(&after, &origin, &has_origin);
-        fixture.settings.keeps_lineage = false;
-        assert_int_equal(after.sequence, before.sequence);
-        bool is_same = memcmp(&after.lineage, &before.lineage, sizeof after.lineage) == 0;
-        assert_int_equal(is_same, keeps);
-        assert_true(has_origin && origin.sequence == before.sequence);
-        before = after;
-        position_of(&after, &origin, &has_origin); /* It is of today's format. */
-        assert_memory_equal(&after.lineage, &before.lineage, sizeof after.lineage);
-    }
 }
 
 static void damaged_names_are_told(void **state)
@@ -618,8 +560,6 @@ int main(int argc, char **argv)
         TEST(this_process_holds_the_lock),
         TEST(foreign_directories_are_left_alone),
         TEST(an_interrupted_creation_goes_on),
-        TEST(newer_formats_are_refused),
-        TEST(an_earlier_format_is_taken_and_left),
         TEST(damaged_names_are_told),
         TEST(a_damaged_manifest_is_told),
         TEST(a_manifest_cut_off_anywhere_never_parts_the_families),

@@ -126,9 +126,9 @@ def check_docs():
             ("docs/OPERATING.md", "`--gone`\n", "no such option: --gone"),
             ("docs/OPERATING.md", "## Reasons of /readyz\n| `the moon is away` | | |\n## x\n",
              "the tables of reasons and stalls are not there"),
-            ("docs/OPERATING.md", "## Metrics and alerts\n| odd | `fcapd_ready` | |\n## x\n",
+            ("docs/OPERATING.md", "## Metrics and alerts\n| odd | `fcapd_ready` | x |\n## x\n",
              "an alert without a threshold: odd"),
-            ("docs/OPERATING.md", "## Metrics and alerts\n| odd | `x > 1` | |\n## x\n",
+            ("docs/OPERATING.md", "## Metrics and alerts\n| odd | `x > 1` | x |\n## x\n",
              "no alert for fcapd_checkpoint_scrub_damaged")):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("src", "tests", "include", "bench", "config"):

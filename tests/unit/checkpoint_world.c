@@ -80,10 +80,8 @@ static bool visit(void *context, const char *name, uint64_t size)
 {
     struct find *find = context;
     (void)size;
-    if (strstr(name, find->text) != NULL) {
-        if (find->count++ == find->index) {
-            (void)snprintf(find->name, sizeof find->name, "%s", name);
-        }
+    if (strstr(name, find->text) != NULL && find->count++ == find->index) {
+        (void)snprintf(find->name, sizeof find->name, "%s", name);
     }
     return true;
 }
@@ -177,14 +175,18 @@ static void tell(void *context, enum fcap_checkpointer_level level, const char *
     (void)snprintf(world.told[world.told_count++], sizeof world.told[0], "%s", text);
 }
 
+static void restore_tell(void *context, const char *text)
+{
+    tell(context, FCAP_CHECKPOINTER_WARN, text);
+}
+
 bool world_was_told(const char *text)
 {
-    for (size_t i = 0; i < world.told_count; i++) {
-        if (strstr(world.told[i], text) != NULL) {
-            return true;
-        }
+    bool was_told = false;
+    for (size_t i = 0; i < world.told_count && !was_told; i++) {
+        was_told = strstr(world.told[i], text) != NULL;
     }
-    return false;
+    return was_told;
 }
 
 void checkpoint_world_init(uint64_t seed)
@@ -193,7 +195,8 @@ void checkpoint_world_init(uint64_t seed)
     world = (struct checkpoint_world){.clock = {clock_wall_ms, clock_monotonic_ms},
                                       .now_ms = 1000000,
                                       .wall_ms = WORLD_NOW_MS,
-                                      .random = seed};
+                                      .random = seed,
+                                      .restoring = {.profile = "days", .instance = "pod-0"}};
     (void)snprintf(world.directory, sizeof world.directory, "%.80s/fcap-checkpoint-XXXXXX",
                    tmp == NULL ? "/tmp" : tmp);
     assert_non_null(mkdtemp(world.directory));
@@ -496,33 +499,28 @@ void world_lose_state(void)
     }
 }
 
-static void restore_tell(void *context, const char *text)
+static enum fcap_status restore(const char *directory, struct fcap_checkpoint_place *place,
+                                struct fcap_restore_report *ret_report, struct fcap_error *error)
 {
-    tell(context, FCAP_CHECKPOINTER_WARN, text);
+    struct fcap_restore_settings settings = world.restoring;
+    settings.directory = directory;
+    settings.place = place;
+    settings.tell = restore_tell;
+    return fcap_restore(&settings, &world.objects.port, ret_report, error);
 }
 
 enum fcap_status world_try_restore(struct fcap_restore_report *ret_report, struct fcap_error *error)
 {
     struct fake_place place;
     fake_place_init(&place, 1000 + world.random);
-    struct fcap_restore_settings settings = world.restoring;
-    settings.profile = world.settings.profile;
-    settings.instance = world.settings.instance;
-    settings.directory = world.state_directory;
-    settings.place = &place.place;
-    settings.tell = restore_tell;
-    enum fcap_status status = fcap_restore(&settings, &world.objects.port, ret_report, error);
+    enum fcap_status status = restore(world.state_directory, &place.place, ret_report, error);
     assert_false(place.is_open);
     return status;
 }
 
 enum fcap_status world_verify(struct fcap_restore_report *ret_report, struct fcap_error *error)
 {
-    struct fcap_restore_settings settings = world.restoring;
-    settings.profile = world.settings.profile;
-    settings.instance = world.settings.instance;
-    settings.tell = restore_tell;
-    return fcap_restore(&settings, &world.objects.port, ret_report, error);
+    return restore(NULL, NULL, ret_report, error);
 }
 
 struct fcap_restore_report world_restore(void)
