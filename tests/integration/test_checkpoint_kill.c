@@ -9,6 +9,7 @@
 #include "fcap/restore.h"
 #include "fcap/savepoint.h"
 #include "integration/store_rocksdb_help.h"
+#include "lib/fault.h"
 #include "lib/full_size.h"
 #include "lib/random_log.h"
 
@@ -416,7 +417,7 @@ static void look_at_state(uint64_t sequence)
 {
     static const char *const names[] = {"state/.restoring",   "state/.restored",
                                         "state/.moving",      "state/.replaced",
-                                        "state/.damaged.new", "state/" FCAP_DAMAGE_MARKER};
+                                        "state/.damaged.new", ("state/" FCAP_DAMAGE_MARKER)};
     char path[160];
     struct fcap_store_settings store = settings_of(path, "state");
     struct fcap_store_position position;
@@ -457,11 +458,11 @@ static void test_replacements(void **state)
         }
     }
     printf("result: %d kills at 5 points of a start that replaces a damaged state\n", kills);
-    printf(
-        "fault: state-replace-killed | kill -9 while a start puts a checkpoint in the place of a "
-        "damaged state (%d times, at 5 points) | the next start says `state: ...` | nothing | "
-        "the next start goes on where it was, or begins again\n",
-        kills);
+    fault_is_proved(
+        &(struct fault){"state-replace-killed",
+                        "kill -9 while a start puts a checkpoint in the place of a damaged state",
+                        "the next start says `state: ...` as always", "nothing",
+                        "by itself: the next start goes on with it, or begins again"});
 }
 
 /* The damaged one that is kept is the state again. */
