@@ -6,7 +6,9 @@
 #include "lib/fault.h"
 #include "lib/mounts.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -206,6 +210,76 @@ static void test_a_volume_that_hangs(void **unused)
     });
 }
 
+/* One bit of the newest object of this kind. */
+static void flip(const char *kind, char ret_name[300])
+{
+    char path[400];
+    struct stat info;
+    char byte = 0;
+    (void)snprintf(path, sizeof path, "%s/test/one", world.kept);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    ret_name[0] = '\0';
+    struct timespec newest = {0};
+    for (const struct dirent *at = readdir(folder); at != NULL; at = readdir(folder)) {
+        if (strncmp(at->d_name, kind, strlen(kind)) != 0) {
+            continue;
+        }
+        assert_int_equal(fstatat(dirfd(folder), at->d_name, &info, 0), 0);
+        bool is_newer = info.st_mtim.tv_sec != newest.tv_sec
+                            ? info.st_mtim.tv_sec > newest.tv_sec
+                            : info.st_mtim.tv_nsec > newest.tv_nsec;
+        if (is_newer) {
+            newest = info.st_mtim;
+            (void)snprintf(ret_name, 300, "%s", at->d_name);
+        }
+    }
+    assert_int_equal(closedir(folder), 0);
+    assert_true(ret_name[0] != '\0');
+    (void)snprintf(path, sizeof path, "%s/test/one/%s", world.kept, ret_name);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(file >= 0 && fstat(file, &info) == 0 && info.st_size > 0);
+    assert_int_equal(pread(file, &byte, 1, info.st_size / 2), 1);
+    byte = (char)(byte ^ 1);
+    assert_int_equal(pwrite(file, &byte, 1, info.st_size / 2), 1);
+    assert_int_equal(close(file), 0);
+}
+
+static void test_objects_that_are_damaged(void **unused)
+{
+    static const char *const kinds[] = {"manifest-", "changelog-"};
+    char name[300];
+    (void)unused;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        begin();
+        double number = disk_world_metric(&world, "fcapd_checkpoint_number");
+        disk_world_count(&world, 300);
+        disk_world_await_more(&world, "fcapd_checkpoint_number", number);
+        disk_world_count(&world, 300);
+        disk_world_stop(&world); /* With a last checkpoint. */
+        flip(kinds[i], name);
+        char state[sizeof world.state];
+        (void)snprintf(state, sizeof state, "%s", world.state);
+        lab_folder_remove(state);
+        disk_world_mark(&world);
+        disk_world_start(&world);
+        disk_world_log_says(&world, name);
+        disk_world_log_says(&world, "was restored in");
+        disk_world_count(&world, 100);
+        disk_world_every_key_is_right(&world);
+        disk_world_stop(&world);
+    }
+    fault_is_proved(&(const struct fault){
+        .id = "checkpoint-damaged",
+        .fault =
+            "a bit of the newest manifest, or of the newest piece of the changelog, has changed",
+        .sees = "nothing before it is read; when the machine is lost the log names the object, and "
+                "then the checkpoint that was taken instead: `was restored in`",
+        .lost = "nothing that Kafka holds: each key equals the definition",
+        .recovers = "by itself: from the checkpoint before, and what came since from Kafka",
+    });
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -214,6 +288,7 @@ int main(int argc, char **argv)
         TEST(test_a_volume_that_goes),
         TEST(test_calls_that_fail),
         TEST(test_a_volume_that_hangs),
+        TEST(test_objects_that_are_damaged),
     };
     if (argc == 2) {
         cmocka_set_test_filter(argv[1]);
