@@ -277,6 +277,7 @@ static void test_a_killed_one_is_none(void **unused)
     const char *to = below(folder, "killed");
     const char *const verify[] = {"--from", to, "--verify-only", NULL};
     char query[300];
+    struct stat info;
     run_fixture_start(&fixture, START_MS);
     run_fixture_produce(&fixture, 500);
     run_fixture_await_applied(&fixture, APPLIED_MS);
@@ -288,9 +289,12 @@ static void test_a_killed_one_is_none(void **unused)
     } while (strstr(fixture.process.text, "\"bytes_done\":0,") != NULL);
     daemon_process_signal(&fixture.process, SIGKILL);
     assert_int_equal(daemon_process_wait(&fixture.process, STOP_MS), 128 + SIGKILL);
+    assert_int_equal(stat(in_state(".savepoint"), &info), 0);
     restore(verify, 70, nothing);
     savepoint(to, NULL, 78, "what a killed savepoint has left may be removed");
     run_fixture_start(&fixture, START_MS);
+    /* It held files of the state that would never have become free. */
+    assert_int_equal(stat(in_state(".savepoint"), &info), -1);
     every_key_is_right();
     (void)snprintf(query, sizeof query, "to=%s", below(folder, "stopped"));
     post(query, 202);
