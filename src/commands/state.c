@@ -31,6 +31,7 @@ enum fcap_state_presence fcap_state_look(const struct fcap_config *config)
 
 void fcap_state_tell_absent(const struct fcap_config *config)
 {
+    static const char *const remains[] = {".restoring", ".restored", ".moving"};
     struct stat unused;
     char path[4200];
     const char *why = "there is no state";
@@ -40,9 +41,12 @@ void fcap_state_tell_absent(const struct fcap_config *config)
                       config->state.directory, strerror(errno));
         return;
     }
-    (void)snprintf(path, sizeof path, "%s/.restoring", config->state.directory); /* As above. */
-    if (stat(path, &unused) == 0) {
-        why = "there is no state: a restore was interrupted; start it again";
+    for (size_t i = 0; i < sizeof remains / sizeof remains[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", config->state.directory,
+                       remains[i]); /* As above. */
+        if (stat(path, &unused) == 0) {
+            why = "there is no state: a restore was interrupted; start it again";
+        }
     }
     (void)fprintf(stderr, "fcapd: state.directory %s: %s\n", config->state.directory, why);
 }
