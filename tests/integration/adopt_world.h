@@ -218,15 +218,6 @@ static inline void keep(bool with_snapshot)
     fail_msg("no checkpoint");
 }
 
-static inline void small_files(struct fcap_store_settings *settings)
-{
-    for (size_t i = 0; i < FCAP_FAMILY_COUNT; i++) {
-        settings->families[i].write_buffer_bytes = 64 << 10;
-        settings->families[i].target_file_bytes = 32 << 10;
-        settings->families[i].level_base_bytes = 128 << 10;
-    }
-}
-
 /* Two snapshots and changelog behind each; the ends of both are remembered. */
 static inline void begin_source(void)
 {
@@ -241,7 +232,6 @@ static inline void begin_source(void)
                                                         .queue_bytes_max = 64 << 20,
                                                         .clock = &world.clock};
     world.source_settings = help_settings(world.source_directory);
-    small_files(&world.source_settings);
     world.source = help_open(&world.source_settings);
     fcap_checkpoint_state_rocksdb_init(&world.source_state, world.source, &world.source_settings);
     assert_int_equal(fcap_checkpointer_open(&settings, world.objects, &world.source_state.state,

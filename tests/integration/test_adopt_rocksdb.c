@@ -5,6 +5,8 @@
 #include "fcap/key.h"
 #include "fcap/restore.h"
 
+#include "lib/fault.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -122,6 +124,17 @@ static void damaged_tables_leave_what_is_here(void **unused)
     (void)here_is(&world.old);
     assert_true(told("is not taken: ") >= 2);
     assert_int_equal(told("it is the one here, next offset 50"), 1);
+    struct fcap_adopter_metrics metrics;
+    fcap_adopter_metrics(world.adopter, &metrics);
+    assert_true(metrics.not_taken >= 2);
+    fault_is_proved(&(const struct fault){
+        .id = "checkpoint-damaged-at-assignment",
+        .fault = "kept tables are damaged when a partition is assigned",
+        .sees = "`partition P: checkpoint N of instance I, from the snapshot of S, is not taken: "
+                "...`; `fcapd_adoption_not_taken_total` grows",
+        .lost = "nothing: the partition keeps the state that is here, byte for byte",
+        .recovers = "by itself: from an older checkpoint, else the state here, else Kafka",
+    });
 }
 
 static void a_damaged_manifest_of_the_database_leaves_what_is_here(void **unused)
@@ -204,7 +217,7 @@ static void cancelled_anywhere(void **unused)
     while (checkpoint.segments[candidate.first].last <= checkpoint.snapshot_sequence) {
         candidate.first++;
     }
-    for (unsigned at = 0; status == FCAP_STOPPED; at += at < 16 ? 1 : 9) {
+    for (unsigned at = 0; status == FCAP_STOPPED; at += at < 16 ? 1 : 4) {
         struct patience patience = {.left = at};
         struct fcap_adopt_taken taken;
         struct fcap_adopt_order order = {

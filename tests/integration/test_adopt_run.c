@@ -1,6 +1,7 @@
 /* Two real fcapd of one profile: one has counted, is gone for good, and so are the records; the
  * other gets its partitions with the state that the first has kept, and every count is right. */
 #include "lab/lab.h"
+#include "lib/fault.h"
 #include "lib/full_size.h"
 #include "run_fixture.h"
 
@@ -211,6 +212,15 @@ static void test_what_kafka_has_lost_comes_from_the_other_one(void **unused)
     nothing_is_lost(heir);
     assert_int_equal(times(heir, ", and no checkpoint is far enough ahead"), RUN_PARTITIONS);
     end_heir(0);
+    fault_is_proved(&(const struct fault){
+        .id = "machine-gone",
+        .fault = "a machine is gone for good, and so are the records in Kafka; another instance of "
+                 "the profile gets its partitions",
+        .sees = "a line for each: `partition P: its state is that of checkpoint N of instance I, "
+                "...`; `fcapd_adoption_partitions_total` with `from=\"checkpoint\"` grows",
+        .lost = "nothing: each key equals the definition, no gap is told",
+        .recovers = "by itself, when the group gives the partitions to another instance",
+    });
 }
 
 /* The other one is at work, and ends later. */
