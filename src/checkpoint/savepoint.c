@@ -206,45 +206,25 @@ static void read_progress(void *context, uint64_t bytes, uint64_t bytes_all)
     tell_progress(savepoint, savepoint->bytes + bytes);
 }
 
-/* The objects as whoever reads back sees them: away when the savepoint is given up, which ends a
- * restore at once. */
-struct cancellable {
-    struct fcap_objects port; /* first */
-    const struct savepoint *savepoint;
-};
-
-static enum fcap_status read_unless_cancelled(struct fcap_objects *port, const char *name,
-                                              uint64_t offset, uint8_t *data, size_t size,
-                                              size_t *ret_size, struct fcap_error *error)
+static bool is_given_up(void *context)
 {
-    const struct savepoint *savepoint = ((struct cancellable *)port)->savepoint;
-    struct fcap_objects *objects = savepoint->objects;
-    if (is_cancelled(savepoint)) {
-        return fcap_error_set(error, FCAP_UNAVAILABLE, "cancelled");
-    }
-    return objects->ops->read(objects, name, offset, data, size, ret_size, error);
-}
-
-static enum fcap_status list_all(struct fcap_objects *port, const char *prefix,
-                                 fcap_object_visitor visitor, void *context,
-                                 struct fcap_error *error)
-{
-    struct fcap_objects *objects = ((struct cancellable *)port)->savepoint->objects;
-    return objects->ops->list(objects, prefix, visitor, context, error);
+    return is_cancelled(context);
 }
 
 static enum fcap_status read_back(struct savepoint *savepoint, struct fcap_error *error)
 {
-    static const struct fcap_objects_ops reading = {.read = read_unless_cancelled,
-                                                    .list = list_all};
-    struct cancellable objects = {{&reading}, savepoint};
-    const struct fcap_restore_settings settings = {.profile = savepoint->settings->profile,
-                                                   .instance = savepoint->settings->instance,
+    const struct fcap_savepoint_settings *taking = savepoint->settings;
+    const struct fcap_restore_settings settings = {.profile = taking->profile,
+                                                   .instance = taking->instance,
                                                    .progress = read_progress,
-                                                   .context = savepoint};
+                                                   .is_cancelled = is_given_up,
+                                                   .context = savepoint,
+                                                   .rate_limit_bytes_per_second =
+                                                       taking->rate_limit_bytes_per_second,
+                                                   .clock = taking->clock};
     struct fcap_restore_report report;
-    enum fcap_status status = fcap_restore(&settings, &objects.port, &report, error);
-    if (status != FCAP_OK && is_cancelled(savepoint)) {
+    enum fcap_status status = fcap_restore(&settings, savepoint->objects, &report, error);
+    if (status == FCAP_STOPPED) {
         return cancelled(error);
     }
     if (status != FCAP_OK) {
