@@ -176,6 +176,91 @@ static void test_a_snapshot_holds_no_batch_up(void **state)
     all_is_there();
 }
 
+/* The smallest hole there is, and it cannot be mended: nothing is told complete that joins over it,
+ * and the snapshot is tried again and again. */
+static void test_a_hole_of_one_batch(void **state)
+{
+    (void)state;
+    world_open();
+    world_rest();
+    world_pass(40000);
+    world.state.snapshot_failures_left = 8; /* 255 s of pauses. */
+    fake_objects_fail(&world.objects, FAKE_OBJECTS_WRITE, 1, FCAP_IO);
+    world_write(5, 10, 10);
+    world_pass(1000);
+    assert_int_equal(world_metrics().holes, 1);
+    world_write(5, 10, 10);
+    for (int second = 0; second < 240; second++) {
+        world_pass(1000);
+        look_at_newest();
+        assert_int_equal(newest.sequence, 0);
+    }
+    assert_true(world_metrics().failures_snapshot > 4);
+    assert_true(world_metrics().age_ms > 4 * MINUTE_MS);
+    world_pass(2 * MINUTE_MS);
+    look_at_newest();
+    assert_int_equal(newest.sequence, 2);
+    assert_int_equal(newest.snapshot_sequence, 2);
+    all_is_there();
+}
+
+/* While a manifest is written its run ends, another begins, and what a failed snapshot has sent is
+ * cut: not what that manifest names. */
+static void cut_in_manifest(enum fake_objects_call call, const char *name)
+{
+    struct fcap_checkpointer *checkpointer = world.checkpointer;
+    if (call != FAKE_OBJECTS_WRITE || left == 0 || strstr(name, "/manifest-") == NULL) {
+        return;
+    }
+    left = 0;
+    (void)pthread_mutex_lock(&checkpointer->lock);
+    checkpointer_break(checkpointer);
+    (void)pthread_mutex_unlock(&checkpointer->lock);
+    world.now_ms += MINUTE_MS; /* It is slow. */
+    fake_objects_fail(&world.objects, FAKE_OBJECTS_BEGIN, 1, FCAP_IO);
+    for (int i = 0; i < 100 && !checkpointer->wants_cut; i++) {
+        world_let(WORLD_MATERIALISER);
+    }
+    assert_true(checkpointer->wants_cut);
+    world.state.snapshot_failures_left = 1;
+    world.now_ms += 2000;
+    for (int i = 0; i < 100; i++) {
+        world_let(WORLD_MATERIALISER);
+    }
+    assert_false(checkpointer->wants_cut);
+}
+
+static void test_a_cut_comes_while_a_manifest_is_written(void **state)
+{
+    (void)state;
+    world_open();
+    world_rest();
+    world_pass(40000);
+    world_write(5, 10, 10);
+    world.during = cut_in_manifest;
+    left = 1;
+    world_pass(80000); /* The checkpoint's time has come. */
+    assert_int_equal(left, 0);
+    assert_true(world_metrics().number >= 2);
+    look_at_newest();
+    assert_int_equal(newest.segment_count, 1);
+    world_pass(5 * MINUTE_MS);
+    all_is_there();
+}
+
+/* What is complete is not made once more. */
+static void test_nothing_new_behind_a_segment(void **state)
+{
+    (void)state;
+    world_open();
+    world_rest();
+    world_write(5, 10, 10);
+    world_pass(2 * MINUTE_MS + 1000);
+    assert_int_equal(world_metrics().number, 2);
+    world_pass(7 * MINUTE_MS);
+    assert_int_equal(world_metrics().number, 2);
+}
+
 /* --- what is left ---------------------------------------------------------------------------- */
 
 static void fail_to_send_the_last(enum fake_objects_call call, const char *name)
@@ -448,6 +533,9 @@ int main(void)
         TEST(test_a_hole_comes_and_its_segment_is_open),
         TEST(test_partitions_are_told_behind_a_hole),
         TEST(test_a_snapshot_holds_no_batch_up),
+        TEST(test_a_hole_of_one_batch),
+        TEST(test_a_cut_comes_while_a_manifest_is_written),
+        TEST(test_nothing_new_behind_a_segment),
         TEST(test_what_failed_makes_room),
         TEST(test_a_cut_that_fails_comes_again),
         TEST(test_nothing_can_be_removed),
