@@ -204,6 +204,22 @@ static void test_a_hole_of_one_batch(void **state)
     all_is_there();
 }
 
+/* A checkpoint of what came before the hole is complete; what came behind it is as old as ever. */
+static void test_age_behind_a_hole(void **state)
+{
+    (void)state;
+    world_open();
+    world_rest();
+    world_pass(40000);
+    world.state.snapshot_failures_left = SIZE_MAX;
+    write_more_than_fits();
+    world_pass(MINUTE_MS);
+    assert_int_equal(world_metrics().number, 2);
+    assert_int_equal(world_metrics().age_ms, 100000);
+    look_at_newest();
+    assert_true(newest.sequence > 0 && newest.sequence < 100);
+}
+
 /* While a manifest is written its run ends, another begins, and what a failed snapshot has sent is
  * cut: not what that manifest names. */
 static void cut_in_manifest(enum fake_objects_call call, const char *name)
@@ -534,6 +550,7 @@ int main(void)
         TEST(test_partitions_are_told_behind_a_hole),
         TEST(test_a_snapshot_holds_no_batch_up),
         TEST(test_a_hole_of_one_batch),
+        TEST(test_age_behind_a_hole),
         TEST(test_a_cut_comes_while_a_manifest_is_written),
         TEST(test_nothing_new_behind_a_segment),
         TEST(test_what_failed_makes_room),
