@@ -264,17 +264,45 @@ static void test_a_cut_comes_while_a_manifest_is_written(void **state)
     all_is_there();
 }
 
-/* What is complete is not made once more. */
-static void test_nothing_new_behind_a_segment(void **state)
+static void break_once(void *context)
 {
+    struct fcap_checkpointer *checkpointer = world.checkpointer;
+    (void)context;
+    if (left == 1) {
+        left = 0;
+        (void)pthread_mutex_lock(&checkpointer->lock);
+        checkpointer_break(checkpointer);
+        (void)pthread_mutex_unlock(&checkpointer->lock);
+    }
+}
+
+/* A run ends while a snapshot is taken, and nothing new comes: two snapshots hold the same batches,
+ * and what the cut leaves of both is whole. */
+static void test_two_snapshots_of_one_batch(void **state)
+{
+    struct fcap_checkpoint checkpoint;
+    struct fcap_error error = {""};
     (void)state;
+    world.state.meanwhile = break_once;
     world_open();
     world_rest();
+    left = 1;
     world_write(5, 10, 10);
-    world_pass(2 * MINUTE_MS + 1000);
-    assert_int_equal(world_metrics().number, 2);
-    world_pass(7 * MINUTE_MS);
-    assert_int_equal(world_metrics().number, 2);
+    world_pass(15 * MINUTE_MS);
+    assert_int_equal(left, 0);
+    assert_int_equal(world_metrics().snapshots, 3);
+    for (size_t i = 0; i < world_count("/manifest-"); i++) {
+        struct fcap_buffer bytes = world_read(world_find("/manifest-", i));
+        assert_int_equal(fcap_checkpoint_decode(fcap_buffer_bytes(&bytes), &checkpoint, &error),
+                         FCAP_OK);
+        for (size_t k = 0; k < checkpoint.file_count; k++) {
+            assert_non_null(world_find(checkpoint.files[k].object, 0));
+        }
+        fcap_checkpoint_done(&checkpoint);
+        fcap_buffer_done(&bytes);
+    }
+    world.state.meanwhile = NULL;
+    all_is_there();
 }
 
 /* --- what is left ---------------------------------------------------------------------------- */
@@ -320,8 +348,10 @@ static void test_a_cut_that_fails_comes_again(void **state)
     (void)state;
     world.settings.retain = 1;
     world_open();
+    world_rest();
     world_write(5, 10, 10);
     world_pass(9 * MINUTE_MS);
+    assert_int_equal(world_metrics().number, 2); /* What is complete is not made once more. */
     fake_objects_fail(&world.objects, FAKE_OBJECTS_REMOVE, 1, FCAP_IO);
     world_write(5, 10, 10);
     world_pass(MINUTE_MS);
@@ -552,7 +582,7 @@ int main(void)
         TEST(test_a_hole_of_one_batch),
         TEST(test_age_behind_a_hole),
         TEST(test_a_cut_comes_while_a_manifest_is_written),
-        TEST(test_nothing_new_behind_a_segment),
+        TEST(test_two_snapshots_of_one_batch),
         TEST(test_what_failed_makes_room),
         TEST(test_a_cut_that_fails_comes_again),
         TEST(test_nothing_can_be_removed),
