@@ -240,8 +240,11 @@ static void end_sending(struct fcap_checkpointer *checkpointer)
     metrics->files_sent += transfer->files_sent;
     metrics->snapshot_bytes_total += transfer->bytes_sent;
     (void)pthread_mutex_unlock(&checkpointer->lock);
-    if (transfer->status != FCAP_OK) {
-        start_over(checkpointer, transfer->status, transfer->is_local, &transfer->error);
+    (void)pthread_mutex_lock(&transfer->lock); /* A stop may cancel it now. */
+    const enum fcap_status status = transfer->status;
+    (void)pthread_mutex_unlock(&transfer->lock);
+    if (status != FCAP_OK) {
+        start_over(checkpointer, status, transfer->is_local, &transfer->error);
         return;
     }
     checkpointer_drop_snapshot(checkpointer);
