@@ -336,9 +336,13 @@ static void end_checkpoint(struct fcap_checkpointer *checkpointer)
 
 static void look_at_stop(struct fcap_checkpointer *checkpointer, int64_t now_ms)
 {
+    const bool was_stopping = checkpointer->is_stopping;
     (void)pthread_mutex_lock(&checkpointer->lock);
     checkpointer->is_stopping = checkpointer->stopping;
     (void)pthread_mutex_unlock(&checkpointer->lock);
+    if (checkpointer->is_stopping && !was_stopping) {
+        checkpointer->is_making = false; /* One that began before does not cover the last batch. */
+    }
     if (checkpointer->is_stopping && checkpointer->ship.retry_at_ms > now_ms + STOP_PAUSE_MS) {
         checkpointer->ship.retry_at_ms = now_ms + STOP_PAUSE_MS;
     }
