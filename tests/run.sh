@@ -373,7 +373,7 @@ if build build-gcc build --preset ci; then
     tests fast build -L '^(unit|contract)$' -j "$jobs"
     tests other build -LE '^(unit|contract|integration)$' -j "$jobs"
     # Most of their time is waiting. What needs the machine for itself says so (RUN_SERIAL).
-    tests integration build -L '^integration$' -j 4
+    tests integration build -L '^integration$' -j "$((jobs * 3))"
 fi
 targets='tests-unit tests-contract tests-sim tests-fuzz tests-mock'
 if build build-asan build-asan --preset asan; then
