@@ -71,6 +71,11 @@ void fcap_checkpoint_add_segment(struct fcap_checkpoint *checkpoint,
 void fcap_checkpoint_set_partition(struct fcap_checkpoint *checkpoint,
                                    const struct fcap_checkpoint_partition *partition);
 
+/* Does the changelog of `log` go on from the snapshot of `snapshot`, in one lineage and without a
+ * hole? *ret_first is the first segment that is needed then. */
+bool fcap_checkpoint_continues(const struct fcap_checkpoint *log,
+                               const struct fcap_checkpoint *snapshot, size_t *ret_first);
+
 /* Appends the stored form: lines of text, the last of which is the checksum of the others. */
 void fcap_checkpoint_encode(const struct fcap_checkpoint *checkpoint, struct fcap_buffer *buffer);
 

@@ -4,23 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-bool adopt_fits(struct fcap_adopt_candidate *candidate)
-{
-    const struct fcap_checkpoint *log = candidate->log;
-    const uint64_t sequence = candidate->snapshot->snapshot_sequence;
-    size_t first = 0;
-    if (memcmp(&log->lineage, &candidate->snapshot->lineage, sizeof log->lineage) != 0 ||
-        log->sequence < sequence) {
-        return false;
-    }
-    while (first < log->segment_count && log->segments[first].last <= sequence) {
-        first++;
-    }
-    candidate->first = first;
-    return first < log->segment_count ? log->segments[first].first <= sequence + 1
-                                      : log->sequence == sequence;
-}
-
 bool adopt_is_state(const struct fcap_store_partition *here)
 {
     return here->found && !here->is_half && !fcap_store_partition_lacks(here);
@@ -115,7 +98,10 @@ bool adopt_choose(const struct adopt_catalog *catalog, const struct adopt_questi
                                                          .partition = *there};
                 bool is_same = at > log && candidate.snapshot->snapshot_sequence ==
                                                candidate.snapshot[-1].snapshot_sequence;
-                if (!is_same && adopt_fits(&candidate) && !is_undone(&candidate, question) &&
+                if (!is_same &&
+                    fcap_checkpoint_continues(candidate.log, candidate.snapshot,
+                                              &candidate.first) &&
+                    !is_undone(&candidate, question) &&
                     adopt_is_worth(&candidate, question->here) &&
                     !was_tried(instance->prefix, &candidate, question) &&
                     (!found || is_better(&candidate, ret_candidate))) {

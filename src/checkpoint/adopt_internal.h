@@ -44,9 +44,6 @@ void adopt_catalog_done(struct adopt_catalog *catalog);
 
 /* --- adopt_choose.c: which is the freshest; pure ---------------------------------------------- */
 
-/* Do snapshot and changelog of the candidate fit together? Sets `first`. */
-bool adopt_fits(struct fcap_adopt_candidate *candidate);
-
 /* True when what is here can go on, and would be missed. */
 bool adopt_is_state(const struct fcap_store_partition *here);
 

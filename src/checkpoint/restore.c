@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void tell(struct restore *restore, const struct candidate *candidate,
                  const struct fcap_error *why)
@@ -20,24 +19,6 @@ static void tell(struct restore *restore, const struct candidate *candidate,
                    "checkpoint %" PRIu64 " from the snapshot of %" PRIu64 " is not taken: %s",
                    candidate->log->number, candidate->snapshot->number, why->text); /* May cut. */
     restore->settings->tell(restore->settings->context, text);
-}
-
-/* Do snapshot and changelog fit together? */
-static bool find_first(struct candidate *candidate)
-{
-    const struct fcap_checkpoint *log = candidate->log;
-    const uint64_t sequence = candidate->snapshot->snapshot_sequence;
-    size_t first = 0;
-    if (memcmp(&log->lineage, &candidate->snapshot->lineage, sizeof log->lineage) != 0 ||
-        log->sequence < sequence) {
-        return false;
-    }
-    while (first < log->segment_count && log->segments[first].last <= sequence) {
-        first++;
-    }
-    candidate->first = first;
-    return first < log->segment_count ? log->segments[first].first <= sequence + 1
-                                      : log->sequence == sequence;
 }
 
 /* What the listing says of one object, and what is known of it already. */
@@ -174,7 +155,8 @@ static enum fcap_status try_checkpoint(struct restore *restore, size_t index,
     }
     for (size_t i = index; i < restore->checkpoint_count; i++) {
         struct candidate candidate = {.snapshot = &checkpoints[i], .log = &checkpoints[index]};
-        if (!find_first(&candidate) || checkpoints[i].snapshot_sequence == tried) {
+        if (!fcap_checkpoint_continues(candidate.log, candidate.snapshot, &candidate.first) ||
+            checkpoints[i].snapshot_sequence == tried) {
             continue;
         }
         tried = checkpoints[i].snapshot_sequence;

@@ -70,6 +70,23 @@ void fcap_checkpoint_set_partition(struct fcap_checkpoint *checkpoint,
     checkpoint->partitions[at] = *partition;
 }
 
+bool fcap_checkpoint_continues(const struct fcap_checkpoint *log,
+                               const struct fcap_checkpoint *snapshot, size_t *ret_first)
+{
+    const uint64_t sequence = snapshot->snapshot_sequence;
+    size_t first = 0;
+    if (memcmp(&log->lineage, &snapshot->lineage, sizeof log->lineage) != 0 ||
+        log->sequence < sequence) {
+        return false;
+    }
+    while (first < log->segment_count && log->segments[first].last <= sequence) {
+        first++;
+    }
+    *ret_first = first;
+    return first < log->segment_count ? log->segments[first].first <= sequence + 1
+                                      : log->sequence == sequence;
+}
+
 /* --- writing --- */
 
 static void put_line(struct fcap_buffer *buffer, const char *format, ...)
